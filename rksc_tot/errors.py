@@ -1,0 +1,61 @@
+"""Every error a user can meet.
+
+::
+
+    RkscTotError
+     ├── ConfigError          a setting, a file or an argument is wrong
+     ├── TaskError            a task lacks something, or a problem does not fit it
+     ├── VerifierError        a verifier hung, raised, or returned no usable score
+     ├── EngineError
+     │    ├── ModelLoadError      no such model, or not a causal LM
+     │    ├── UnsupportedModel    the model cannot decode a tree exactly; the reason is in the message
+     │    └── ContextOverflow     more tokens than the model's context
+     ├── CacheError           the KV arena is full and nothing may be evicted
+     └── MissingExtra         an optional dependency is not installed
+"""
+
+from __future__ import annotations
+
+
+class RkscTotError(Exception):
+    """Base of all errors. ``str(error)`` says what was wrong and, after a dash, what to do next."""
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        self.hint = hint
+        super().__init__(f"{message} - {hint}" if hint else message)
+
+
+class ConfigError(RkscTotError, ValueError):
+    """A setting, a file or an argument is wrong."""
+
+
+class TaskError(RkscTotError):
+    """A task lacks something, or a problem does not fit the task."""
+
+
+class VerifierError(RkscTotError):
+    """A verifier hung, raised, or returned something that is not a finite number."""
+
+
+class EngineError(RkscTotError):
+    """The engine could not do what was asked."""
+
+
+class ModelLoadError(EngineError):
+    """The model could not be loaded."""
+
+
+class UnsupportedModel(EngineError):
+    """The loaded model cannot decode a tree exactly; the message says why."""
+
+
+class ContextOverflow(EngineError):
+    """More tokens than the model's context holds."""
+
+
+class CacheError(EngineError):
+    """The KV arena is full and nothing in it may be evicted."""
+
+
+class MissingExtra(RkscTotError, ImportError):
+    """An optional dependency is not installed; the message names the extra."""
