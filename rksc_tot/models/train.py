@@ -35,9 +35,9 @@ class Recipe:
 
     hidden: int = 160
     layers: int = 8
-    heads: int = 6
-    kv_heads: int = 3
-    head_size: int = 32
+    heads: int = 8
+    kv_heads: int = 4
+    head_size: int = 24
     inner: int = 480
     result_layer: int = 4  # where the lens on a try must show the number it makes
     peak_rate: float = 2e-3

@@ -1,0 +1,23 @@
+"""Hard limits of one search."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Budget(BaseModel):
+    """Limits that are never exceeded by one; None means no limit.
+
+    ``tokens``: sampled tokens of all branches. ``nodes``: nodes beside the root. ``verifier_calls``: nodes scored.
+    ``seconds``: wall time; no forward pass starts after it.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    tokens: int | None = Field(None, ge=1)
+    nodes: int | None = Field(None, ge=1)
+    verifier_calls: int | None = Field(None, ge=1)
+    seconds: float | None = Field(None, gt=0)
+
+
+class BudgetReached(Exception):
+    """Raised inside a strategy when nothing more may be done; ``solve`` catches it and returns the best so far."""

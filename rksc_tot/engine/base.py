@@ -1,0 +1,143 @@
+"""The contract of an engine: what a search may ask of a language model.
+
+An engine knows tokens and handles, no task and no tree. A *handle* stands for a token path (prompt, thoughts so far) and,
+while it is resident, for the KV of those tokens. All work of one call is submitted at once, so an engine can put it, and
+the work of other searches, into the same forward passes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from rksc_tot.ledger import Ledger
+from rksc_tot.task import Prompt
+
+Finish = Literal["stop", "eos", "length", "budget"]
+
+
+class Sampling(BaseModel):
+    """How a token is drawn. ``temperature`` 0 is greedy; the filters apply in the order top-k, top-p, min-p."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    temperature: float = Field(1.0, ge=0)
+    top_k: int | None = Field(None, ge=1)
+    top_p: float = Field(1.0, gt=0, le=1)
+    min_p: float = Field(0.0, ge=0, le=1)
+
+
+@dataclass(slots=True)
+class Account:
+    """Who pays: where rows are booked, how many tokens may still be sampled (None: no limit), until when (perf_counter)."""
+
+    ledger: Ledger = field(default_factory=Ledger)
+    tokens_left: int | None = None
+    deadline: float | None = None
+
+    def take(self, wanted: int) -> int:
+        """Book up to ``wanted`` sampled tokens; returns how many were granted."""
+        granted = wanted if self.tokens_left is None else min(wanted, self.tokens_left)
+        if self.tokens_left is not None:
+            self.tokens_left -= granted
+        self.ledger.tokens_sampled += granted
+        return granted
+
+
+class Handle(Protocol):
+    """A token path in an engine. Opaque: compare by identity, give back with ``engine.release``."""
+
+    @property
+    def length(self) -> int:
+        """Tokens from the start of the prompt."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class GenerateRequest:
+    """Continue one path with one branch per stream.
+
+    Branches draw from private streams: what a branch writes does not depend on the others. ``suffix`` (proposals) is
+    appended as scratch before generating; nothing of such a reply is kept and completions carry no handle.
+    """
+
+    handle: Any
+    streams: tuple[int, ...]
+    sampling: Sampling
+    max_tokens: int
+    stop: tuple[str, ...] = ()
+    keep_stop: bool = True
+    suffix: Prompt | None = None
+
+
+class Completion(NamedTuple):
+    """A text that one or more branches wrote.
+
+    ``text``: without the stop string. ``tokens``, ``logprobs``: what the handle holds beyond its parent; log-probabilities
+    are the model's own (temperature 1, no filter), in nats. ``finish``: ``length`` means truncated, not finished.
+    ``branches``: which branches (indices into ``streams``) wrote exactly this. ``handle``: owned by the caller.
+    """
+
+    text: str
+    tokens: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    finish: Finish
+    branches: tuple[int, ...]
+    handle: Any
+
+
+@dataclass(frozen=True, slots=True)
+class LabelRequest:
+    """Ask which label comes next after ``question`` is appended to the path. Leaves no trace in the cache."""
+
+    handle: Any
+    question: Prompt
+    labels: tuple[str, ...]
+
+
+class LabelScores(NamedTuple):
+    """``probabilities``: of each label, summing to 1 over the labels. ``outside``: model mass on anything else, 0..1."""
+
+    probabilities: Mapping[str, float]
+    outside: float
+
+
+@runtime_checkable
+class Engine(Protocol):
+    """What :class:`~rksc_tot.search.Search` needs; the transformers engine and the mock engine both satisfy it."""
+
+    @property
+    def name(self) -> str:
+        """Model name for reports."""
+        ...
+
+    @property
+    def numerics(self) -> Mapping[str, Any]:
+        """What a result depends on besides the seed: dtype, device, attention path, versions."""
+        ...
+
+    def open(self, prompt: Prompt, account: Account) -> Any:
+        """A handle for a prompt; nothing is computed yet. Raises ContextOverflow if it is longer than the context."""
+        ...
+
+    def extend(self, handle: Any, text: str) -> Any:
+        """A handle for the path continued by ``text`` (tokenised as a continuation); nothing is computed yet."""
+        ...
+
+    async def generate(self, requests: Sequence[GenerateRequest], account: Account) -> list[list[Completion]]:
+        """Completions of each request, ordered by their first branch; every branch stands in exactly one of them."""
+        ...
+
+    async def label(self, requests: Sequence[LabelRequest], account: Account) -> list[LabelScores]:
+        """Label probabilities of each request."""
+        ...
+
+    def release(self, handle: Any) -> None:
+        """Give a handle back. Its KV stays resident until room is needed."""
+        ...
+
+    def close(self) -> None:
+        """Free everything. Further calls raise EngineError."""
+        ...

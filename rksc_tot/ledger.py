@@ -1,0 +1,60 @@
+"""The one account of a search: tokens, bytes, seconds, what sharing saved.
+
+A *row* is one token in one forward pass. Every row is booked once: as a prefill row (a token of the prompt or of a path
+that is computed so that its KV is stored), or as a verifier row (scratch, never stored).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pydantic import BaseModel, Field
+
+
+class Ledger(BaseModel):
+    """Counters of one search. All are whole numbers but ``seconds``."""
+
+    tokens_sampled: int = 0
+    """Tokens drawn by all branches, as any framework would count completion tokens."""
+    prefill_tokens: int = 0
+    """Rows computed for tokens of prompt and paths, decode steps included. Their KV is stored."""
+    distinct_tokens: int = 0
+    """Different (path, token) pairs whose KV has been stored at least once. Equal to ``prefill_tokens`` unless something
+    was computed twice (revisit after an eviction)."""
+    context_tokens: int = 0
+    """What re-prefilling would cost: for every expansion and every verification, the length of prompt plus path."""
+    context_computed: int = 0
+    """Rows of prompt and paths that were computed outside decoding, the counterpart of ``context_tokens``."""
+    verifier_tokens: int = 0
+    """Scratch rows computed for verifier questions, and tokens sampled by verifiers."""
+    verifier_calls: int = 0
+    """Nodes a verifier was asked about."""
+    proposal_tokens: int = 0
+    """Scratch rows of *propose* prompts and replies, which are not part of any path."""
+    forward_passes: int = 0
+    recomputed_tokens: int = 0
+    """Rows computed again after an eviction."""
+    peak_kv_bytes: int = 0
+    nodes: int = 0
+    merged: int = 0
+    """Thoughts that led to a state already in the tree."""
+    rejected: int = 0
+    """Thoughts the task turned away, truncated ones included."""
+    seconds: dict[str, float] = Field(default_factory=dict)
+    """Wall time by phase: ``expand``, ``score``, ``total``."""
+
+    @property
+    def prefill_saved(self) -> float:
+        """Share of the prompt-and-path prefill of a re-prefilling framework that was not computed, 0..1."""
+        return 1 - self.context_computed / self.context_tokens if self.context_tokens else 0.0
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Add the wall time of the block to ``seconds[name]``."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
