@@ -1,0 +1,56 @@
+# make demo   set up and solve a puzzle        make test   set up, then lint, types and tests
+PYTHON ?= python3
+BIN := .venv/bin
+INSTALLED := .venv/.installed
+WHEEL := .build/wheel
+SOURCES := $(shell find rksc_tot strategies verifiers -name '*.py' -o -name '*.json' -o -name '*.safetensors')
+
+export HF_HUB_OFFLINE := 1
+export TOKENIZERS_PARALLELISM := false
+
+.PHONY: install demo test lint types tests coverage format bench clean
+
+install: $(INSTALLED)
+
+demo: $(INSTALLED)
+	$(BIN)/rksc-tot solve game24 "4 5 6 10"
+
+test: lint types tests
+
+lint: $(INSTALLED)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+# A type checker sees strategies/ and verifiers/ under their import names only in an installed copy.
+types: $(WHEEL)/.installed
+	cd $(WHEEL) && ../../$(BIN)/mypy --config-file ../../pyproject.toml --cache-dir ../../.mypy_cache -p rksc_tot
+
+tests: $(INSTALLED)
+	$(BIN)/pytest
+
+coverage: $(INSTALLED)
+	$(BIN)/pytest --cov --cov-report=term
+
+format: $(INSTALLED)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(INSTALLED)
+	$(BIN)/python -m benchmarks.exactness
+	$(BIN)/rksc-tot compare game24 --held-out
+	$(BIN)/rksc-tot compare game24 --held-out-states
+
+clean:
+	rm -rf .venv .build build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+# The virtual environment points at the sources, so an edit needs no new install; only new requirements do.
+$(INSTALLED): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt setuptools
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-build-isolation --editable '.[dev,dot,gguf]'
+	touch $@
+
+$(WHEEL)/.installed: $(INSTALLED) $(SOURCES)
+	rm -rf $(WHEEL) build
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --target $(WHEEL) .
+	touch $@
