@@ -1,0 +1,1 @@
+"""Who owns which token's KV. No tensors but in ``arena``."""

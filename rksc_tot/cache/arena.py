@@ -1,0 +1,73 @@
+"""The tensors: one row of keys and one of values per slot and layer."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+class Arena:
+    """Preallocated keys ``[Hk, rows, Dk]`` and values ``[Hk, rows, Dv]`` per layer; heads may differ between layers.
+
+    Layers are made when they are first written. Rows are added by doubling, so a token is copied O(1) times.
+    """
+
+    FIRST_ROWS = 1024
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.rows = 0
+        self.keys: dict[int, Tensor] = {}
+        self.values: dict[int, Tensor] = {}
+
+    @property
+    def bytes_per_row(self) -> int:
+        """Bytes of one token's KV over all layers; 0 before the first forward pass."""
+        return sum(
+            t.shape[0] * t.shape[2] * t.element_size() for t in (*self.keys.values(), *self.values.values())
+        )
+
+    def reserve(self, extent: int) -> None:
+        """Make room for slots 0..extent-1."""
+        if extent <= self.rows:
+            return
+        rows = max(self.rows, self.FIRST_ROWS)
+        while rows < extent:
+            rows *= 2
+        self.rows = min(rows, max(self.limit, extent))
+        for store in (self.keys, self.values):
+            for layer, old in store.items():
+                new = old.new_zeros(old.shape[0], self.rows, old.shape[2])
+                new[:, : old.shape[1]] = old
+                store[layer] = new
+
+    def write(self, layer: int, keys: Tensor, values: Tensor, slots: Tensor) -> tuple[Tensor, Tensor]:
+        """Put ``keys [Hk, Q, Dk]`` and ``values [Hk, Q, Dv]`` into ``slots [Q]``; returns the layer's whole tensors."""
+        if layer not in self.keys:
+            self.keys[layer] = keys.new_zeros(keys.shape[0], self.rows, keys.shape[2])
+            self.values[layer] = values.new_zeros(values.shape[0], self.rows, values.shape[2])
+        self.keys[layer].index_copy_(1, slots, keys)
+        self.values[layer].index_copy_(1, slots, values)
+        return self.keys[layer], self.values[layer]
+
+    def read(self, layer: int) -> tuple[Tensor, Tensor]:
+        """Keys and values of a layer."""
+        return self.keys[layer], self.values[layer]
+
+    def clear(self) -> None:
+        """Give the memory back."""
+        self.keys.clear()
+        self.values.clear()
+        self.rows = 0
+
+
+def is_run(slots: list[int]) -> bool:
+    """Whether slots are consecutive, so that they can be read as a view."""
+    return bool(slots) and slots[-1] - slots[0] == len(slots) - 1 and all(
+        b - a == 1 for a, b in zip(slots, slots[1:], strict=False)
+    )
+
+
+def gather(store: Tensor, slots: slice | Tensor) -> Tensor:
+    """Rows of ``store [H, rows, D]``: a view for a slice, a copy for an index."""
+    return store[:, slots] if isinstance(slots, slice) else torch.index_select(store, 1, slots)
