@@ -1,0 +1,57 @@
+"""Expressions in one canonical form: the same computation, in whatever order it was written, has the same text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Expression:
+    """A number, a sum of terms, or a product of factors.
+
+    ``kind`` says which; ``front`` are the terms added or the factors multiplied, ``back`` those subtracted or divided by.
+    Nested sums and nested products are flattened and the parts ordered, so ``a - (b - c)`` and ``c + a - b`` are equal.
+    """
+
+    kind: Literal["number", "+", "*"]
+    value: Fraction
+    front: tuple[Expression, ...] = ()
+    back: tuple[Expression, ...] = ()
+
+    @classmethod
+    def number(cls, value: Fraction | int) -> Expression:
+        """A number as it was given."""
+        return cls("number", Fraction(value))
+
+    def combine(self, op: str, other: Expression) -> Expression:
+        """``self op other``; the caller has made sure that ``other`` is not zero in a division."""
+        kind: Literal["+", "*"] = "+" if op in "+-" else "*"
+        front, back = self._parts(kind)
+        more, less = other._parts(kind)
+        if op in "-/":
+            more, less = less, more
+        value = {
+            "+": lambda: self.value + other.value,
+            "-": lambda: self.value - other.value,
+            "*": lambda: self.value * other.value,
+            "/": lambda: self.value / other.value,
+        }[op]()
+        return Expression(kind, value, _ordered(front + more), _ordered(back + less))
+
+    def _parts(self, kind: str) -> tuple[tuple[Expression, ...], tuple[Expression, ...]]:
+        return (self.front, self.back) if self.kind == kind else ((self,), ())
+
+    def __str__(self) -> str:
+        if self.kind == "number":
+            return str(self.value)
+        first, then = (" + ", " - ") if self.kind == "+" else (" * ", " / ")
+        inner = [f"({part})" if self.kind == "*" and part.kind == "+" else str(part) for part in self.front]
+        outer = [f"({part})" if self.kind == "*" and part.kind == "+" else str(part) for part in self.back]
+        return then.join([first.join(inner), *outer])
+
+
+def _ordered(parts: tuple[Expression, ...]) -> tuple[Expression, ...]:
+    """Largest value first, then by text."""
+    return tuple(sorted(parts, key=lambda part: (-part.value, str(part))))
