@@ -1,0 +1,61 @@
+"""What a search found and what it cost, for a person to read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from rksc_tot.ledger import Ledger
+from rksc_tot.show.plain import one_line
+from rksc_tot.solve import Result
+
+
+def report(result: Result) -> RenderableType:
+    """The path, the answer with the task's verdict, and the ledger of a result."""
+    lines = [Text(one_line(f"{at}. {thought}")) for at, thought in enumerate(result.path, 1)]
+    return Group(
+        Text("path", style="bold"),
+        *(lines or [Text("(no thought was kept)")]),
+        _answer(result),
+        Text(),
+        ledger_table(result.ledger),
+        Text(_settings(result.settings), style="dim"),
+    )
+
+
+def ledger_table(ledger: Ledger) -> Table:
+    """The ledger, a figure a line."""
+    seconds = ", ".join(f"{phase} {spent:.2f}" for phase, spent in sorted(ledger.seconds.items()))
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim")
+    table.add_column(overflow="fold")
+    for name, value in (
+        ("nodes", f"{ledger.nodes}, {ledger.merged} merged, {ledger.rejected} rejected"),
+        ("tokens sampled", f"{ledger.tokens_sampled}"),
+        ("tokens prefilled", f"{ledger.prefill_tokens}, {ledger.distinct_tokens} distinct"),
+        ("prefill saved by sharing", f"{ledger.prefill_saved:.1%}"),
+        ("verifier", f"{ledger.verifier_tokens} tokens in {ledger.verifier_calls} calls"),
+        ("forward passes", f"{ledger.forward_passes}"),
+        ("peak KV", f"{ledger.peak_kv_bytes / 2**20:.2f} MiB"),
+        ("seconds", seconds or "-"),
+    ):
+        table.add_row(name, value)
+    return table
+
+
+def _answer(result: Result) -> Text:
+    if result.answer is None:
+        return Text(f"no answer; stopped: {one_line(result.stopped)}", style="bold yellow")
+    verdict = {True: ("right", "bold green"), False: ("wrong", "bold red"), None: ("", "bold")}[result.correct]
+    text = Text(f"answer: {one_line(result.answer)}", style="bold")
+    if verdict[0]:
+        text.append(f"  ({verdict[0]})", style=verdict[1])
+    return text
+
+
+def _settings(settings: Mapping[str, Any]) -> str:
+    return one_line(", ".join(f"{name} {value}" for name, value in settings.items()), 400)
