@@ -1,0 +1,60 @@
+import subprocess
+import sys
+
+import pytest
+
+import rksc_tot
+
+PUBLIC = {
+    "Budget", "CacheError", "ConfigError", "ContextOverflow", "EngineError", "Ledger", "MissingExtra", "ModelLoadError", "Node",
+    "Path", "Question", "ReasoningTree", "Reject", "Result", "RkscTotError", "Sampling", "Task", "TaskError", "Thought",
+    "UnsupportedModel", "VerifierError", "asolve", "astream", "check_task", "function_task", "load_engine", "solve", "stream",
+    "verifier",
+}  # fmt: skip
+
+
+def in_a_fresh_python(code):
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+
+
+def test_the_public_names_are_these_and_no_others():
+    assert set(rksc_tot.__all__) == PUBLIC
+    assert set(dir(rksc_tot)) == PUBLIC
+    assert list(rksc_tot.__all__) == sorted(rksc_tot.__all__)
+
+
+@pytest.mark.parametrize("name", sorted(PUBLIC))
+def test_every_public_name_is_there_and_documented(name):
+    value = getattr(rksc_tot, name)
+    assert value.__doc__
+    assert value.__name__ == name
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = rksc_tot.nothing
+
+
+def test_importing_loads_nothing_heavy():
+    assert (
+        in_a_fresh_python(
+            "import sys, rksc_tot; print(*{m.partition('.')[0] for m in sys.modules} "
+            "& {'torch', 'transformers', 'networkx', 'pydantic', 'rich', 'typer', 'numpy'})"
+        )
+        == []
+    )
+
+
+@pytest.mark.parametrize(
+    "module", ["rksc_tot.solve", "rksc_tot.show", "rksc_tot.tasks.game24", "rksc_tot.cli", "rksc_tot.compare"]
+)
+def test_neither_the_front_door_nor_the_command_loads_torch_before_it_is_needed(module):
+    loaded = in_a_fresh_python(f"import sys, {module}; print(*{{'torch', 'transformers'}} & set(sys.modules))")
+    assert loaded == []
+
+
+@pytest.mark.parametrize(
+    "first", ["from rksc_tot import solve", "import rksc_tot.solve", "from rksc_tot.solve import Result"]
+)
+def test_solve_is_the_function_whatever_was_imported_first(first):
+    assert in_a_fresh_python(f"{first}\nfrom rksc_tot import solve\nprint(callable(solve))") == ["True"]
