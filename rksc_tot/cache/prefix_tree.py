@@ -156,6 +156,20 @@ class PrefixTree:
         while self._idle:
             self._evict(next(iter(self._idle)))
 
+    def discard(self, at: Segment, floor: int) -> None:
+        """Evict what nobody needs at and below ``at``, and above it down to position ``floor``: scratch leaves no trace."""
+        below = [at]
+        for segment in below:
+            below.extend(segment.children.values())
+        for segment in reversed(below):
+            if segment in self._idle:
+                self._evict(segment)
+        parent = at.parent
+        while parent is not None and parent.start >= floor and parent in self._idle:
+            above = parent.parent
+            self._evict(parent)
+            parent = above
+
     def segments(self) -> Iterator[Segment]:
         """All segments, parents first."""
         stack = list(self.origin.children.values())

@@ -70,7 +70,7 @@ class ArenaCache(Cache):
             rows = len(block.tokens)
             for segment in block.lineage:
                 first = column[segment]
-                seen = min(len(segment.slots), block.start - segment.start)
+                seen = max(0, min(len(segment.slots), block.start - segment.start))
                 visible[row : row + rows, first : first + seen] = True
             own = torch.ones(rows, rows, dtype=torch.bool, device=device).tril_()
             visible[row : row + rows, before + row : before + row + rows] = own

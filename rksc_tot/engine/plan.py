@@ -39,6 +39,8 @@ class Block:
         """Slots of the ancestors' tokens from position ``skip`` to ``start``."""
         found: list[int] = []
         for segment in self.lineage:
+            if segment.start >= self.start:
+                break
             if segment.end > skip:
                 found += segment.slots[max(0, skip - segment.start) : self.start - segment.start]
         return found

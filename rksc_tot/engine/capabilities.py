@@ -1,0 +1,133 @@
+"""What the loaded model can do, found out by trying, never by its name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rksc_tot.cache.arena import Arena
+from rksc_tot.cache.pool import SlotPool
+from rksc_tot.cache.prefix_tree import PrefixTree
+from rksc_tot.engine import compat
+from rksc_tot.engine.forward import Forward, Route
+from rksc_tot.engine.plan import Block, build
+from rksc_tot.errors import UnsupportedModel
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from transformers import PreTrainedModel
+
+TRUNK, BRANCHES = 12, ((3, 5), (4,), (2, 1, 3))  # a prompt, and ragged branches grown in several passes
+CHANGING_ROPE = ("dynamic", "longrope")
+
+
+class Capabilities(NamedTuple):
+    """``route``: ``fast`` (registered attention) or ``mask`` (4D mask). ``difference``: largest |Δlogit| of a small tree
+    against plain forward passes. ``context``: most tokens of a path. ``notes``: what does not work, and why."""
+
+    route: Route
+    difference: float
+    tolerance: float
+    context: int
+    notes: tuple[str, ...]
+
+
+def probe(model: PreTrainedModel, arena: Arena) -> tuple[Forward, Capabilities]:
+    """Decode a small tree by each route, compare it with plain passes, keep the first route that agrees.
+
+    Raises
+    ------
+    UnsupportedModel
+        If neither route reproduces the plain passes; the message says what was seen.
+    """
+    config = model.config.get_text_config()
+    linear = sorted({k for k in getattr(config, "layer_types", None) or () if "attention" not in k or "linear" in k})
+    if linear:
+        raise UnsupportedModel(
+            f"layers of kind {', '.join(linear)} carry a sequential state that cannot branch inside one forward pass",
+            hint="use a model whose layers all attend",
+        )
+    context, notes = _context(config)
+    forward = Forward(model, arena)
+    ids = _sample_ids(config.vocab_size)
+    if context < len(ids):
+        raise UnsupportedModel(f"a context of {context} tokens is too short to grow a tree in")
+    compat.register()
+    reference = _reference(forward, ids)
+    scale = max(1.0, max(float(r.abs().max()) for r in reference) / 10)
+    tolerance = (1e-4 if str(forward.dtype) == "torch.float32" else 0.05) * scale
+    for route in ("fast", "mask"):
+        try:
+            forward.take(route)
+            difference = max(
+                float((a - b).abs().max()) for a, b in zip(_tree(forward, ids), reference, strict=True)
+            )
+        except Exception as error:  # anything a foreign model does here means: not by this route
+            notes.append(f"{route} route: {type(error).__name__}: {str(error)[:200]}")
+            continue
+        finally:
+            arena.clear()
+        if difference <= tolerance:
+            return forward, Capabilities(route, difference, tolerance, context, tuple(notes))
+        notes.append(f"{route} route: logits differ by {difference:.2g} from a plain forward pass")
+    raise UnsupportedModel(
+        f"this model does not decode a tree as it decodes a sequence ({'; '.join(notes)})",
+        hint="use a model with full or sliding-window attention and position ids",
+    )
+
+
+def _context(config: Any) -> tuple[int, list[str]]:
+    """The longest path on which positions mean the same whatever else was computed."""
+    context = getattr(config, "max_position_embeddings", None) or 1 << 20
+    rope = getattr(config, "rope_parameters", None) or {}
+    kinds = {str(r.get("rope_type")) for r in (rope, *rope.values()) if isinstance(r, dict)}
+    changing = sorted(kinds & set(CHANGING_ROPE))
+    original = getattr(config, "original_max_position_embeddings", None) or rope.get("original_max_position_embeddings")
+    if not changing:
+        return int(context), []
+    context = int(original or context)
+    return context, [f"{changing[0]} RoPE changes with length: paths end at {context} tokens, where it is still constant"]
+
+
+def _sample_ids(vocabulary: int) -> list[int]:
+    count = TRUNK + sum(sum(steps) for steps in BRANCHES)
+    return [1 + (7 * i * i + 3 * i) % (vocabulary - 1) for i in range(count)]
+
+
+def _branches(ids: list[int]) -> list[tuple[list[int], tuple[int, ...]]]:
+    at, found = TRUNK, []
+    for steps in BRANCHES:
+        found.append((ids[at : at + sum(steps)], steps))
+        at += sum(steps)
+    return found
+
+
+def _reference(forward: Forward, ids: list[int]) -> list[Tensor]:
+    """Logits after each branch from a plain pass over trunk and branch."""
+    return [forward.plain(ids[:TRUNK] + branch)[-1] for branch, _ in _branches(ids)]
+
+
+def _tree(forward: Forward, ids: list[int]) -> list[Tensor]:
+    """The same logits from one trunk and all branches grown together."""
+    tree = PrefixTree(SlotPool(len(ids)))
+    trunk = tree.walk(tree.origin, ids[:TRUNK])
+    tree.pin(trunk)
+    slots = tree.pool.allocate(TRUNK)
+    tree.store(trunk, slots)
+    forward.run(build([Block(trunk.lineage(), 0, trunk.tokens, slots, [TRUNK - 1])], forward.device, forward.dtype), TRUNK)
+    last: list[Tensor] = []
+    growing = [(tree.walk(trunk, branch), list(steps)) for branch, steps in _branches(ids)]
+    ends: dict[int, Tensor] = {}
+    while any(steps for _, steps in growing):
+        blocks, owners = [], []
+        for n, (segment, steps) in enumerate(growing):
+            if steps:
+                count, done = steps.pop(0), len(segment.slots)
+                slots = tree.pool.allocate(count)
+                tree.store(segment, slots)
+                tokens = segment.tokens[done : done + count]
+                blocks.append(Block(segment.lineage(), segment.start + done, tokens, slots, [count - 1]))
+                owners.append(n)
+        logits = forward.run(build(blocks, forward.device, forward.dtype), tree.pool.extent)
+        ends.update(zip(owners, logits, strict=True))
+    last = [ends[n] for n in range(len(growing))]
+    return last

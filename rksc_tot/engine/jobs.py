@@ -1,0 +1,206 @@
+"""What runs in the engine: a generation grows a token trie, a labelling reads one distribution.
+
+All branches of a generation that have written the same tokens so far stand on one *twig*: its tokens are computed once,
+however many branches wrote them. Branches part when their private random numbers pick different tokens. What a branch
+writes is what it would have written alone.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from rksc_tot.cache.prefix_tree import PrefixTree, Segment
+from rksc_tot.engine.base import Account, Completion, Finish, GenerateRequest, LabelScores
+from rksc_tot.engine.sampler import Draw, Stream
+from rksc_tot.engine.text import Written, continuation, cut_at, find_stop
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from transformers import PreTrainedTokenizerBase
+
+CONTEXT_FOR_DECODER = 4  # tokens before a continuation that the decoder sees
+
+
+class Twig:
+    """A tip of the trie that waits for next-token logits, and the branches that stand on it."""
+
+    __slots__ = ("branches", "logprobs", "tip", "written")
+
+    def __init__(self, tip: Segment, branches: Sequence[int], written: Written, logprobs: list[float]) -> None:
+        self.tip = tip
+        self.branches = branches
+        self.written = written
+        self.logprobs = logprobs
+
+
+class Job:
+    """Work that ends in a result or an error. ``scratch_from``: rows from this position on are never kept."""
+
+    def __init__(self, tree: PrefixTree, base: Segment, account: Account, scratch_from: int | None) -> None:
+        self.tree = tree
+        self.base = base
+        self.account = account
+        self.scratch_from = scratch_from
+        self.result: object = None
+        self.error: Exception | None = None
+        self.on_end: Callable[[Job], None] = lambda job: None
+        tree.pin(base)
+        tree.hold(base)
+
+    def tips(self) -> list[Segment]:
+        """Segments at whose end logits are wanted."""
+        raise NotImplementedError
+
+    @property
+    def decoding(self) -> bool:
+        """Whether the rows wanted now are the job's own sampled tokens."""
+        return False
+
+    def close(self) -> None:
+        """Unpin everything; drop what was scratch."""
+        self.tree.unpin(self.base)
+        self.tree.drop(self.base)
+        if self.scratch_from is not None:
+            self.tree.discard(self.base, self.scratch_from)
+
+
+class Generation(Job):
+    """One :class:`GenerateRequest`."""
+
+    def __init__(
+        self,
+        tree: PrefixTree,
+        base: Segment,
+        request: GenerateRequest,
+        account: Account,
+        tokenizer: PreTrainedTokenizerBase,
+        eos: frozenset[int],
+        context: int,
+        scratch_from: int | None,
+    ) -> None:
+        super().__init__(tree, base, account, scratch_from)
+        self.request = request
+        self.tokenizer = tokenizer
+        self.eos = eos
+        self.room = min(request.max_tokens, context - base.end)
+        self.streams = [Stream(key) for key in request.streams]
+        self.done: list[Completion] = []
+        self.step = 0  # tokens sampled so far by every live branch
+        before = [t for s in base.lineage()[-CONTEXT_FOR_DECODER:] for t in s.tokens][-CONTEXT_FOR_DECODER:]
+        tree.pin(base)
+        first = Twig(base, range(len(self.streams)), Written(tokenizer, before), [])
+        self.twigs = [first]
+        self.before = len(before)
+        if self.room <= 0:
+            self._finish(first, first.branches, "length")
+            self.twigs = []
+
+    @property
+    def decoding(self) -> bool:
+        return self.step > 0
+
+    def tips(self) -> list[Segment]:
+        return [twig.tip for twig in self.twigs]
+
+    def draws(self, row: dict[Segment, int]) -> list[Draw]:
+        """What every live branch draws now; all twigs have their logits. Branches the budget cuts off are finished."""
+        if self.account.deadline is not None and time.perf_counter() >= self.account.deadline:
+            granted = 0
+        else:
+            granted = self.account.take(sum(len(twig.branches) for twig in self.twigs))
+        draws = []
+        for twig in self.twigs:
+            cut, twig.branches = twig.branches[granted:], twig.branches[:granted]
+            granted -= len(twig.branches)
+            if cut:
+                self._finish(twig, cut, "budget")
+            draws += [
+                Draw(row[twig.tip], self.streams[b][self.step], self.request.sampling) for b in twig.branches
+            ]
+        return draws
+
+    def advance(self, tokens: Sequence[int], logprobs: Sequence[float]) -> None:
+        """Take the tokens drawn, in the order of :meth:`draws`."""
+        self.step += 1
+        at, live = 0, []
+        for twig in self.twigs:
+            heirs: dict[int, tuple[list[int], float]] = {}
+            for branch in twig.branches:
+                heirs.setdefault(tokens[at], ([], logprobs[at]))[0].append(branch)
+                at += 1
+            alone = len(heirs) == 1 and twig.tip.pins == 1
+            for n, (token, (branches, logprob)) in enumerate(heirs.items()):
+                if token in self.eos:
+                    self._finish(twig, branches, "eos")
+                    continue
+                last = n == len(heirs) - 1
+                written = twig.written if last else twig.written.fork()
+                heir = Twig(twig.tip, branches, written, [*twig.logprobs, logprob])
+                searched = written.push(token)
+                stop = find_stop(written.text, searched, self.request.stop)
+                if stop:
+                    self._finish(heir, branches, "stop", stop)
+                elif self.step >= self.room:
+                    self._finish(heir, branches, "length")
+                else:
+                    heir.tip = self.tree.step(twig.tip, token, alone)
+                    self.tree.pin(heir.tip)
+                    live.append(heir)
+            self.tree.unpin(twig.tip)
+        self.twigs = live
+
+    def give_up(self) -> None:
+        """No branch may draw another token: every twig was finished by :meth:`draws`."""
+        for twig in self.twigs:
+            self.tree.unpin(twig.tip)
+        self.twigs = []
+
+    def completions(self) -> list[Completion]:
+        """All completions, ordered by their first branch."""
+        return sorted(self.done, key=lambda c: c.branches[0])
+
+    def close(self) -> None:
+        self.give_up()
+        super().close()
+
+    def _finish(
+        self, twig: Twig, branches: Sequence[int], finish: Finish, stop: tuple[int, int] | None = None
+    ) -> None:
+        text = twig.written.text
+        shown, length = (stop[0], stop[1] if self.request.keep_stop else stop[0]) if stop else (len(text), len(text))
+        cut = cut_at(twig.written.ends, text, length)
+        sampled = twig.written.tokens[self.before :]
+        rest = continuation(self.tokenizer, cut.rest) if cut.rest else []
+        tokens = (*sampled[: cut.kept], *rest)
+        logprobs = twig.logprobs[: cut.kept]
+        if rest:  # the token the cut runs through stands for its kept part
+            logprobs = [*logprobs, twig.logprobs[cut.kept], *[0.0] * (len(rest) - 1)]
+        handle = None
+        if self.scratch_from is None:
+            handle = self.tree.walk(self.base, tokens)
+            self.tree.hold(handle)
+        self.done.append(Completion(text[:shown], tokens, tuple(logprobs), finish, tuple(branches), handle))
+
+
+class Labelling(Job):
+    """One label request: the distribution after a question, which is scratch."""
+
+    def __init__(
+        self, tree: PrefixTree, base: Segment, account: Account, scratch_from: int, labels: dict[str, list[int]]
+    ) -> None:
+        super().__init__(tree, base, account, scratch_from)
+        self.labels = labels
+
+    def tips(self) -> list[Segment]:
+        return [self.base]
+
+    def read(self, logits: Tensor) -> LabelScores:
+        """Aggregate the spellings of each label; what fell elsewhere is ``outside``."""
+        probabilities = logits.double().softmax(-1)
+        mass = {label: float(probabilities[ids].sum()) for label, ids in self.labels.items()}
+        inside = sum(mass.values())
+        if inside <= 0:
+            return LabelScores(dict.fromkeys(mass, 1 / len(mass)), 1.0)
+        return LabelScores({label: p / inside for label, p in mass.items()}, max(0.0, 1 - inside))

@@ -1,0 +1,100 @@
+"""Loading a model by name: the embedded one, a local folder, a GGUF file, or a hub id."""
+
+from __future__ import annotations
+
+import os
+from importlib.resources import files
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from rksc_tot.engine.transformers_engine import TransformersEngine
+from rksc_tot.errors import ConfigError, MissingExtra, ModelLoadError
+
+EMBEDDED = "embedded"
+DTYPES = ("float32", "bfloat16", "float16")
+
+
+def load_engine(
+    model: str | os.PathLike[str] | None = None,
+    *,
+    dtype: str = "float32",
+    device: str = "cpu",
+    kv_budget: int = 1 << 30,
+    max_batch_tokens: int = 2048,
+    revision: str | None = None,
+    trust_remote_code: bool = False,
+) -> TransformersEngine:
+    """Load a causal LM and prove that trees decode on it exactly.
+
+    Parameters
+    ----------
+    model
+        None or ``embedded``: the game-of-24 model that ships with the package. Else a folder written by
+        ``save_pretrained``, a ``.gguf`` file (extra ``gguf``), or a hub id.
+    dtype
+        ``float32``, ``bfloat16`` or ``float16``.
+    device
+        A torch device such as ``cpu`` or ``cuda:0``.
+    kv_budget
+        Bytes of KV that may be resident.
+    max_batch_tokens
+        Most rows of one forward pass.
+    revision
+        Of a hub id.
+    trust_remote_code
+        Off: a model that needs code of its own is refused.
+
+    Raises
+    ------
+    ModelLoadError
+        No such model, or not a causal LM.
+    UnsupportedModel
+        It loads, but a tree does not decode as a sequence does.
+    MissingExtra
+        A GGUF file without the extra ``gguf``.
+    """
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    if dtype not in DTYPES:
+        raise ConfigError(f"dtype {dtype!r} is unknown", hint=f"use one of {', '.join(DTYPES)}")
+    try:
+        place = torch.device(device)
+    except RuntimeError:
+        raise ConfigError(f"device {device!r} is unknown", hint="use cpu, cuda or cuda:N") from None
+    source, options = _source(model)
+    options |= {"revision": revision, "trust_remote_code": trust_remote_code}
+    options = {key: value for key, value in options.items() if value}
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(source, **options)
+        loaded = AutoModelForCausalLM.from_pretrained(source, dtype=getattr(torch, dtype), **options)
+        loaded = loaded.to(place).eval()
+    except Exception as error:  # transformers raises OSError, ValueError, KeyError, RuntimeError, safetensors errors …
+        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise ModelLoadError(
+            f"cannot load {str(model or EMBEDDED)!r} as a causal LM: {first[:300]}",
+            hint="give a folder with config.json, weights and tokenizer, a .gguf file, or the id of a cached hub model",
+        ) from error
+    return TransformersEngine(
+        loaded, tokenizer, name=str(model or EMBEDDED), kv_budget=kv_budget, max_batch_tokens=max_batch_tokens
+    )
+
+
+def _source(model: str | os.PathLike[str] | None) -> tuple[str, dict[str, Any]]:
+    """What ``from_pretrained`` is called with."""
+    if model is None or model == EMBEDDED:
+        return str(files("rksc_tot.models") / "game24"), {}
+    path = Path(model)
+    if path.suffix == ".gguf":
+        if not path.is_file():
+            raise ModelLoadError(f"there is no file {str(path)!r}", hint="check the path")
+        if not (find_spec("gguf") and find_spec("accelerate")):
+            raise MissingExtra("reading a GGUF file needs gguf and accelerate", hint="pip install 'rksc_tot[gguf]'")
+        return str(path.parent), {"gguf_file": path.name}
+    if path.is_dir():
+        return str(path), {}
+    text = str(model)
+    if text.startswith((".", "/", "~")) or text.count("/") > 1 or path.exists():
+        raise ModelLoadError(f"there is no model folder at {text!r}", hint="check the path")
+    return text, {}

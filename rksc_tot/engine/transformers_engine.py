@@ -1,0 +1,320 @@
+"""The engine over a transformers causal LM."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from rksc_tot.cache.arena import Arena
+from rksc_tot.cache.prefix_tree import Segment
+from rksc_tot.engine.base import Account, Completion, GenerateRequest, LabelRequest, LabelScores
+from rksc_tot.engine.capabilities import probe
+from rksc_tot.engine.chat import following_tokens, prompt_tokens
+from rksc_tot.engine.jobs import Generation, Job, Labelling
+from rksc_tot.engine.stepper import Stepper
+from rksc_tot.engine.text import continuation, label_tokens
+from rksc_tot.errors import ConfigError, ContextOverflow, EngineError
+from rksc_tot.task import Message, Prompt
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+
+class KVHandle:
+    """A token path. Its KV is resident, or computed again when the path is visited."""
+
+    __slots__ = ("messages", "released", "segment")
+
+    def __init__(self, segment: Segment, messages: Sequence[Message] | None) -> None:
+        self.segment = segment
+        self.messages = messages
+        self.released = False
+
+    @property
+    def length(self) -> int:
+        """Tokens from the start of the prompt."""
+        return self.segment.end
+
+    @property
+    def tokens(self) -> list[int]:
+        """All token ids of the path."""
+        return [token for segment in self.segment.lineage() for token in segment.tokens]
+
+
+class TransformersEngine:
+    """Tree decoding on one model. Safe to use from several searches, event loops and threads at once.
+
+    Parameters
+    ----------
+    model, tokenizer
+        A causal LM in eval mode and its tokenizer. Use :func:`rksc_tot.load_engine` to load them by name.
+    kv_budget
+        Bytes of KV that may be resident, prompt included.
+    max_batch_tokens
+        Most rows of one forward pass; longer prompts are prefilled in chunks.
+
+    Raises
+    ------
+    UnsupportedModel
+        If trees decoded on this model do not equal plain forward passes.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        name: str = "",
+        kv_budget: int = 1 << 30,
+        max_batch_tokens: int = 2048,
+    ) -> None:
+        if max_batch_tokens < 1:
+            raise ConfigError(f"max_batch_tokens is {max_batch_tokens}", hint="use at least 1")
+        self.tokenizer = tokenizer
+        self.name = name or str(model.config._name_or_path)
+        arena = Arena(1 << 62)
+        forward, self.capabilities = probe(model, arena)
+        per_token = _bytes_per_token(forward, arena)
+        limit = kv_budget // per_token
+        if limit < 1:
+            raise ConfigError(f"a KV budget of {kv_budget} bytes", hint=f"one token of this model takes {per_token} bytes")
+        arena.limit = limit
+        self._eos = _eos_ids(model, tokenizer)
+        self._stepper = Stepper(forward, limit, max_batch_tokens)
+        self._lock = threading.Lock()  # guards the stepper: jobs, tree, arena
+        self._worker = ThreadPoolExecutor(1, thread_name_prefix="rksc-engine")
+        self._labels: dict[tuple[str, ...], list[list[int]]] = {}
+        self._closed = False
+
+    # -- the contract (engine/base.py) -------------------------------------------------------------------------------
+
+    @property
+    def numerics(self) -> Mapping[str, Any]:
+        """What results depend on besides the seed."""
+        import torch
+        import transformers
+
+        forward = self._stepper.forward
+        return MappingProxyType(
+            {
+                "model": self.name,
+                "dtype": str(forward.dtype).removeprefix("torch."),
+                "device": str(forward.device),
+                "route": forward.route,
+                "threads": torch.get_num_threads(),
+                "torch": torch.__version__,
+                "transformers": transformers.__version__,
+            }
+        )
+
+    def open(self, prompt: Prompt, account: Account) -> KVHandle:
+        """A handle for a prompt (see :class:`~rksc_tot.engine.base.Engine`)."""
+        self._check_open()
+        ids = prompt_tokens(self.tokenizer, prompt)
+        if len(ids) >= self.capabilities.context:
+            raise ContextOverflow(
+                f"the prompt has {len(ids)} tokens, the model's context holds {self.capabilities.context}",
+                hint="shorten the prompt",
+            )
+        with self._lock:
+            tree = self._stepper.tree
+            return self._handle(tree.walk(tree.origin, ids), None if isinstance(prompt, str) else tuple(prompt))
+
+    def extend(self, handle: KVHandle, text: str) -> KVHandle:
+        """A handle for the path continued by ``text``."""
+        self._check(handle)
+        ids = continuation(self.tokenizer, text)
+        if handle.length + len(ids) > self.capabilities.context:
+            raise ContextOverflow(
+                f"{handle.length} + {len(ids)} tokens exceed the context of {self.capabilities.context}",
+                hint="propose shorter thoughts",
+            )
+        with self._lock:
+            return self._handle(self._stepper.tree.walk(handle.segment, ids), handle.messages)
+
+    async def generate(self, requests: Sequence[GenerateRequest], account: Account) -> list[list[Completion]]:
+        """Completions of each request, ordered by their first branch."""
+        followers = [self._following(r.handle, r.suffix) if r.suffix is not None else [] for r in requests]
+        for request in requests:
+            self._check(request.handle)
+            account.ledger.context_tokens += request.handle.length
+        with self._lock:
+            jobs = [
+                Generation(
+                    self._stepper.tree, self._stepper.tree.walk(r.handle.segment, after), r, account, self.tokenizer,
+                    self._eos, self.capabilities.context, r.handle.length if after else None,
+                )
+                for r, after in zip(requests, followers, strict=True)
+            ]  # fmt: skip
+        results: list[list[Completion]] = await self._run(jobs)
+        return [
+            [c._replace(handle=self._adopt(c.handle, r.handle.messages)) for c in found]
+            for r, found in zip(requests, results, strict=True)
+        ]
+
+    async def label(self, requests: Sequence[LabelRequest], account: Account) -> list[LabelScores]:
+        """Label probabilities of each request; questions leave no trace in the cache."""
+        followers = [self._following(r.handle, r.question) for r in requests]
+        tokens = [self._label_tokens(r.labels) for r in requests]
+        account.ledger.context_tokens += sum(r.handle.length for r in requests)
+        with self._lock:
+            jobs: list[Job] = [
+                Labelling(
+                    self._stepper.tree, self._stepper.tree.walk(r.handle.segment, after), account, r.handle.length,
+                    dict(zip(r.labels, ids, strict=True)),
+                )
+                for r, after, ids in zip(requests, followers, tokens, strict=True)
+            ]  # fmt: skip
+        return await self._run(jobs)
+
+    def release(self, handle: KVHandle) -> None:
+        """Give a handle back; releasing twice is an error."""
+        with self._lock:
+            if handle.released:
+                raise EngineError("this handle was released before")
+            handle.released = True
+            self._stepper.tree.drop(handle.segment)
+
+    def clear(self) -> None:
+        """Forget all KV that no handle needs, so that the next search starts cold."""
+        with self._lock:
+            self._stepper.tree.clear()
+
+    def close(self) -> None:
+        """Stop and free everything."""
+        if not self._closed:
+            self._closed = True
+            self._worker.shutdown(wait=True)
+            with self._lock:
+                self._stepper.fail(self._stepper.jobs, EngineError("the engine was closed"))
+                self._stepper.forward.arena.clear()
+
+    def __enter__(self) -> TransformersEngine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # -- for tests and reports ---------------------------------------------------------------------------------------
+
+    @property
+    def kv_bytes(self) -> int:
+        """Bytes of KV that are resident now."""
+        return self._stepper.pool.used * self._stepper.forward.arena.bytes_per_row
+
+    @property
+    def forward_passes(self) -> int:
+        """Passes run so far, for all searches."""
+        return self._stepper.passes
+
+    def check_integrity(self) -> None:
+        """Raise CacheError unless the cache's books balance."""
+        with self._lock:
+            self._stepper.tree.check_integrity()
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    async def _run(self, jobs: Sequence[Job]) -> Any:
+        """Add jobs and step until all have ended, off the event loop; errors are raised once every job is closed."""
+        loop = asyncio.get_running_loop()
+        ended = asyncio.Event()
+        open_jobs = len(jobs)
+
+        def on_end(_: Job) -> None:
+            nonlocal open_jobs
+            open_jobs -= 1
+            if not open_jobs:
+                loop.call_soon_threadsafe(ended.set)
+
+        for job in jobs:
+            job.on_end = on_end
+        with self._lock:
+            for job in jobs:
+                self._stepper.add(job)
+        try:
+            while jobs and not ended.is_set():
+                await asyncio.sleep(0)  # let every coroutine that is ready add its work to the pass
+                await loop.run_in_executor(self._worker, self._step)
+        except BaseException:
+            with self._lock:
+                running = [job for job in jobs if job.result is None and job.error is None]
+                self._stepper.fail(running, EngineError("the request was cancelled"))
+            raise
+        for job in jobs:
+            if job.error is not None:
+                self._release_results(jobs)
+                raise job.error
+        return [job.result for job in jobs]
+
+    def _step(self) -> None:
+        with self._lock:
+            try:
+                self._stepper.step()
+            except Exception as error:
+                wrapped = error if isinstance(error, EngineError) else EngineError(f"the forward pass failed: {error}")
+                wrapped.__cause__ = error
+                self._stepper.fail(self._stepper.jobs, wrapped)
+
+    def _release_results(self, jobs: Sequence[Job]) -> None:
+        with self._lock:
+            for job in jobs:
+                if isinstance(job, Generation):
+                    for completion in job.done:
+                        if completion.handle is not None:
+                            self._stepper.tree.drop(completion.handle)
+
+    def _handle(self, segment: Segment, messages: Sequence[Message] | None) -> KVHandle:
+        self._stepper.tree.hold(segment)
+        return KVHandle(segment, messages)
+
+    def _adopt(self, segment: Segment | None, messages: Sequence[Message] | None) -> KVHandle | None:
+        """A completion's segment is held already; wrap it."""
+        return None if segment is None else KVHandle(segment, messages)
+
+    def _following(self, handle: KVHandle, words: Prompt) -> list[int]:
+        self._check(handle)
+        ids = following_tokens(self.tokenizer, handle.messages, words)
+        if handle.length + len(ids) > self.capabilities.context:
+            raise ContextOverflow(
+                f"a path of {handle.length} tokens and a question of {len(ids)} exceed the context of "
+                f"{self.capabilities.context}",
+                hint="shorten the question or the thoughts",
+            )
+        return ids
+
+    def _label_tokens(self, labels: tuple[str, ...]) -> list[list[int]]:
+        if labels not in self._labels:
+            self._labels[labels] = label_tokens(self.tokenizer, labels)
+        return self._labels[labels]
+
+    def _check(self, handle: KVHandle) -> None:
+        self._check_open()
+        if handle.released:
+            raise EngineError("this handle was released", hint="keep a node's handle until you are done with the node")
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise EngineError("the engine is closed", hint="load it again")
+
+
+def _bytes_per_token(forward: Any, arena: Arena) -> int:
+    """KV bytes of one token, measured by storing one."""
+    from rksc_tot.engine.plan import Block, build
+
+    forward.run(build([Block([], 0, [1], [0], [0])], forward.device, forward.dtype), 1)
+    size = arena.bytes_per_row
+    arena.clear()
+    return size
+
+
+def _eos_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
+    """Every token that ends a text, by any of the places that name one."""
+    found: set[int] = set()
+    for source in (model.generation_config, model.config, tokenizer):
+        ids = getattr(source, "eos_token_id", None)
+        found.update([ids] if isinstance(ids, int) else ids or ())
+    return frozenset(found)
