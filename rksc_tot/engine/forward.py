@@ -12,6 +12,7 @@ from rksc_tot.cache.arena import Arena
 from rksc_tot.engine import compat
 from rksc_tot.engine.attention import Tree
 from rksc_tot.engine.plan import Plan
+from rksc_tot.errors import UnsupportedModel
 
 Route = Literal["fast", "mask"]
 
@@ -39,7 +40,11 @@ class Forward:
 
     def take(self, route: Route) -> None:
         """Switch to a route."""
-        self.model.set_attn_implementation(compat.FAST if route == "fast" else self.stock)
+        wanted = compat.FAST if route == "fast" else self.stock
+        if self.model.config._attn_implementation != wanted:
+            self.model.set_attn_implementation(wanted)
+        if self.model.config._attn_implementation != wanted:
+            raise UnsupportedModel(f"its class does not take the attention function {wanted!r}")
         self.route = route
 
     @torch.inference_mode()
@@ -66,7 +71,7 @@ class Forward:
     def plain(self, ids: list[int]) -> Tensor:
         """Logits ``[len(ids), V]`` of a fresh, sequential pass without any cache: what everything is measured against."""
         route = self.route
-        self.model.set_attn_implementation(self.stock)
+        self.take("mask")
         try:
             logits: Tensor = self.model(input_ids=torch.tensor([ids], device=self.device), use_cache=False).logits[0]
         finally:

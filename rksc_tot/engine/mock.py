@@ -1,0 +1,250 @@
+"""An engine without a model, for tests, demonstrations and the study of strategies.
+
+A Python function writes the thoughts; a token is a character. Everything else (stop strings, truncation, private random
+streams, handles, the ledger) is as in a real engine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+import time
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from rksc_tot.engine.base import Account, Completion, Finish, GenerateRequest, LabelRequest, LabelScores
+from rksc_tot.errors import ContextOverflow, EngineError
+from rksc_tot.ledger import Ledger
+from rksc_tot.task import Prompt
+
+Writer = Callable[[str, random.Random], str | tuple[str, float]]
+Labeller = Callable[[str, Prompt, tuple[str, ...]], Mapping[str, float]]
+
+
+class MockHandle:
+    """A text; a character is a token."""
+
+    __slots__ = ("released", "text")
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.released = False
+
+    @property
+    def length(self) -> int:
+        """Characters from the start of the prompt."""
+        return len(self.text)
+
+
+class MockEngine:
+    """Writes with a function in place of a model.
+
+    Parameters
+    ----------
+    writer : callable
+        ``writer(text_so_far, rng)`` returns what one branch writes next, or that and the log-probability (nats, ≤ 0) of
+        each of its characters. It is cut at stop strings and at the token limit. At temperature 0 every branch gets the
+        same ``rng``.
+    labeller : callable, optional
+        ``labeller(text_so_far, question, labels)`` returns the probability of each label; what is missing from 1 fell
+        outside them. By default all labels are equally likely.
+    context : int, optional
+        Longest path in characters.
+    """
+
+    name = "mock"
+
+    def __init__(self, writer: Writer, labeller: Labeller | None = None, context: int | None = None) -> None:
+        self._writer = writer
+        self._labeller = labeller
+        self._context = context
+        self._stored = _PrefixSet()
+        self._closed = False
+        self.handles = 0
+        """Handles given out and not yet given back."""
+
+    @property
+    def numerics(self) -> Mapping[str, Any]:
+        """Nothing a result could depend on."""
+        return {"engine": "mock"}
+
+    def open(self, prompt: Prompt, account: Account) -> MockHandle:
+        """A handle for a prompt."""
+        self._check_open()
+        text = render(prompt)
+        self._check_room(len(text))
+        return self._handle(text)
+
+    def extend(self, handle: MockHandle, text: str) -> MockHandle:
+        """A handle for the path continued by ``text``."""
+        text = self._own(handle).text + text
+        self._check_room(len(text))
+        return self._handle(text)
+
+    async def generate(self, requests: Sequence[GenerateRequest], account: Account) -> list[list[Completion]]:
+        """Completions of each request, ordered by their first branch."""
+        self._check_open()
+        for request in requests:
+            self._check_room(self._own(request.handle).length + len(render(request.suffix or "")))
+        await asyncio.sleep(0)
+        return [self._continue(request, account) for request in requests]
+
+    async def label(self, requests: Sequence[LabelRequest], account: Account) -> list[LabelScores]:
+        """Label probabilities of each request."""
+        self._check_open()
+        for request in requests:
+            self._check_room(self._own(request.handle).length + len(render(request.question)))
+        await asyncio.sleep(0)
+        return [self._ask(request, account.ledger) for request in requests]
+
+    def release(self, handle: MockHandle) -> None:
+        """Give a handle back."""
+        self._own(handle).released = True
+        self.handles -= 1
+
+    def close(self) -> None:
+        """Refuse all further calls."""
+        self._closed = True
+
+    # -- writing -----------------------------------------------------------------------------------------------------
+
+    def _continue(self, request: GenerateRequest, account: Account) -> list[Completion]:
+        scratch = render(request.suffix or "")
+        context = request.handle.text + scratch
+        self._visit(request.handle.text, account.ledger)
+        written: dict[tuple[str, str, Finish, float], list[int]] = {}
+        sampled: set[str] = set()
+        for branch, stream in enumerate(request.streams):
+            rng = random.Random(stream if request.sampling.temperature else 0)
+            draft = self._writer(context, rng)
+            raw, logprob = (draft, -0.5) if isinstance(draft, str) else draft
+            tokens, text, kept, finish = self._cut(raw, len(context), request, account)
+            sampled.add(tokens)
+            written.setdefault((text, kept, finish, logprob), []).append(branch)
+        self._decode(context, sampled, account.ledger, scratch=len(scratch) if request.suffix is not None else None)
+        completions = []
+        for (text, kept, finish, logprob), branches in written.items():
+            handle = self._handle(request.handle.text + kept) if request.suffix is None else None
+            tokens_kept = tuple(map(ord, kept))
+            completions.append(
+                Completion(text, tokens_kept, (logprob,) * len(kept), finish, tuple(branches), handle)
+            )
+        return completions
+
+    def _cut(self, raw: str, used: int, request: GenerateRequest, account: Account) -> tuple[str, str, str, Finish]:
+        """What was sampled, what of it is the text, what of it is kept, and why it ended."""
+        room = math.inf if self._context is None else self._context - used
+        longest = int(min(len(raw) + 1, request.max_tokens, room))
+        ends = [(at, stop) for stop in request.stop if (at := raw.find(stop)) >= 0]
+        text, stop = (raw, "") if not ends else (raw[: min(ends)[0]], min(ends)[1])
+        wanted = len(text) + len(stop) if stop else len(text) + 1  # the end-of-sequence token is drawn, too
+        late = account.deadline is not None and time.perf_counter() >= account.deadline
+        granted = 0 if late else account.take(min(wanted, longest))
+        if granted == wanted:
+            kept = text + stop if request.keep_stop else text
+            return text + stop, text, kept, "stop" if stop else "eos"
+        part = (text + stop)[:granted]
+        return part, part, part, "length" if granted == longest and not late else "budget"
+
+    def _ask(self, request: LabelRequest, ledger: Ledger) -> LabelScores:
+        self._visit(request.handle.text, ledger)
+        ledger.verifier_tokens += len(render(request.question))
+        ledger.forward_passes += 1
+        if self._labeller is None:
+            return LabelScores({label: 1 / len(request.labels) for label in request.labels}, 0.0)
+        given = self._labeller(request.handle.text, request.question, request.labels)
+        weights = {label: float(given.get(label, 0.0)) for label in request.labels}
+        total = sum(weights.values())
+        if total <= 0:
+            return LabelScores({label: 1 / len(weights) for label in weights}, 1.0)
+        return LabelScores({label: weight / total for label, weight in weights.items()}, max(0.0, 1 - total))
+
+    # -- the account -------------------------------------------------------------------------------------------------
+
+    def _visit(self, text: str, ledger: Ledger) -> None:
+        """Book the path, and what of it has still to be computed."""
+        computed = self._stored.add(text)
+        ledger.context_tokens += len(text)
+        ledger.context_computed += computed
+        ledger.forward_passes += computed > 0
+        self._book(computed, ledger)
+
+    def _decode(self, context: str, sampled: set[str], ledger: Ledger, scratch: int | None) -> None:
+        """Book the decode steps: every sampled token but the last of a branch was fed to the model."""
+        rows = [text[:-1] for text in sorted(sampled)]
+        ledger.forward_passes += max(map(len, rows))
+        if scratch is None:
+            self._book(sum(self._stored.add(context + text) for text in rows), ledger)
+        else:
+            ledger.proposal_tokens += scratch + sum(map(len, rows))
+
+    def _book(self, rows: int, ledger: Ledger) -> None:
+        ledger.prefill_tokens += rows
+        ledger.distinct_tokens += rows  # nothing is ever evicted
+        ledger.peak_kv_bytes = max(ledger.peak_kv_bytes, self._stored.size)
+
+    # -- handles -----------------------------------------------------------------------------------------------------
+
+    def _handle(self, text: str) -> MockHandle:
+        self.handles += 1
+        return MockHandle(text)
+
+    def _own(self, handle: MockHandle) -> MockHandle:
+        self._check_open()
+        if not isinstance(handle, MockHandle):
+            raise EngineError(f"{handle!r} is not a handle of this engine", hint="was its node pruned?")
+        if handle.released:
+            raise EngineError("the handle was released", hint="keep a handle until nothing grows from it")
+        return handle
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise EngineError("the engine is closed", hint="make a new one")
+
+    def _check_room(self, length: int) -> None:
+        if self._context is not None and length >= self._context:
+            raise ContextOverflow(
+                f"{length} tokens leave no room in a context of {self._context}", hint="shorten the prompt or the path"
+            )
+
+
+class _PrefixSet:
+    """Texts and all their prefixes, as a sorted list: the longest shared prefix is with a neighbour."""
+
+    def __init__(self) -> None:
+        self._texts: list[str] = []
+        self.size = 0
+        """Characters stored, shared prefixes once."""
+
+    def add(self, text: str) -> int:
+        """Store a text; returns how many of its characters were not there."""
+        at = bisect_left(self._texts, text)
+        shared = max((_shared(text, other) for other in self._texts[max(at - 1, 0) : at + 1]), default=0)
+        fresh = len(text) - shared
+        if fresh and at and text.startswith(self._texts[at - 1]):
+            self._texts[at - 1] = text
+        elif fresh:
+            self._texts.insert(at, text)
+        self.size += fresh
+        return fresh
+
+
+def _shared(a: str, b: str) -> int:
+    """Length of the longest common prefix, by bisection."""
+    low, high = 0, min(len(a), len(b))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if a.startswith(b[:middle]):
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def render(prompt: Prompt) -> str:
+    """A prompt as one text: a string as it is, chat messages as turns."""
+    if isinstance(prompt, str):
+        return prompt
+    return "".join(f"{turn['role']}: {turn['content']}\n" for turn in prompt) + "assistant: "
