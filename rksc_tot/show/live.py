@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import TracebackType
 
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -34,23 +34,37 @@ class LiveTree:
         Where to write.
     fps : float
         Redraws a second.
+    redraw : bool
+        False: write the tree once, at the end, on a terminal too.
+    until : callable, optional
+        Called with each event; may raise BudgetReached to end the search.
     """
 
-    def __init__(self, title: str, *, console: Console | None = None, fps: float = 8) -> None:
+    def __init__(
+        self,
+        title: str,
+        *,
+        console: Console | None = None,
+        fps: float = 8,
+        redraw: bool = True,
+        until: Callable[[], None] = lambda: None,
+    ) -> None:
         self.title = title
         self.view = TreeView()
         self.console = console or Console()
+        self._redraws = redraw and self.console.is_terminal
+        self._until = until
         self._pause = 1 / fps
         self._drawn = 0.0
         self._live = Live(self, console=self.console, auto_refresh=False, transient=False)
 
     def __enter__(self) -> LiveTree:
-        if self.console.is_terminal:
+        if self._redraws:
             self._live.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        if self.console.is_terminal:
+        if self._redraws:
             self._live.refresh()
             self._live.stop()
         elif len(self.view.nodes) > 1:
@@ -60,16 +74,17 @@ class LiveTree:
         """Take in one event and redraw if it is time."""
         self.view.apply(event)
         now = time.monotonic()
-        if self.console.is_terminal and now - self._drawn >= self._pause:
+        if self._redraws and now - self._drawn >= self._pause:
             self._drawn = now
             self._live.refresh()
+        self._until()
 
     def settle(self, best: int) -> None:
         """Point at the node the search has chosen."""
         self.view.settle(best)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
-        height = (options.height or console.height) - 4 if console.is_terminal else TALLEST
+        height = (options.height or console.height) - 4 if self._redraws else TALLEST
         signs = _ASCII if options.ascii_only else _SIGNS
         opened = self.view.open_nodes(max(5, height // 2))
         best = set(self.view.lineage(self.view.best))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -23,7 +22,7 @@ def report(result: Result) -> RenderableType:
         _answer(result),
         Text(),
         ledger_table(result.ledger),
-        Text(_settings(result.settings), style="dim"),
+        Text(_settings(result), style="dim"),
     )
 
 
@@ -57,5 +56,12 @@ def _answer(result: Result) -> Text:
     return text
 
 
-def _settings(settings: Mapping[str, Any]) -> str:
-    return one_line(", ".join(f"{name} {value}" for name, value in settings.items()), 400)
+def _settings(result: Result) -> str:
+    parts = []
+    for name in ("strategy", "verifier", "seed"):
+        value = result.settings.get(name)
+        if isinstance(value, Mapping):
+            options = ", ".join(f"{key}={option}" for key, option in value.items() if key != "name")
+            value = f"{value.get('name', '')} ({options})" if options else value.get("name", "")
+        parts.append(f"{name} {value}")
+    return one_line(", ".join([*parts, f"model {result.numerics.get('model', '?')}"]), 400)

@@ -1,5 +1,5 @@
 """Tasks by name: those built in and those that installed packages bring along."""
 
-from rksc_tot.tasks.registry import load_task, task_names, task_summary
+from rksc_tot.tasks.registry import TASKS, load_task
 
-__all__ = ["load_task", "task_names", "task_summary"]
+__all__ = ["TASKS", "load_task"]

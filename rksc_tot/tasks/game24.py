@@ -24,7 +24,9 @@ _LONGEST_STEP = 120  # characters; a longer line is no step
 
 
 class Game24(Task):
-    """A thought is one step, ``10 - 4 = 6 (left: 5 6 6)``; three of them are a solution, right or not.
+    """Game of 24: four numbers make 24, one step a thought, such as ``10 - 4 = 6 (left: 5 6 6)``.
+
+    Three steps are a complete path, right or not.
 
     Parameters
     ----------
@@ -107,7 +109,7 @@ class Game24(Task):
 
 
 def whole_chains() -> Game24:
-    """The game of 24 for one-pass strategies: each sample writes a whole chain."""
+    """Game of 24 for one-pass strategies: the prompt asks for a whole chain, and no chains are merged."""
     return Game24(role="solve")
 
 

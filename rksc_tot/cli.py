@@ -1,0 +1,288 @@
+"""The ``rksc-tot`` command: ``solve``, ``compare``, and what is installed.
+
+Everything heavy is imported inside the command that needs it, so that ``--help`` and errors come at once.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rksc_tot.arguments import (
+    AsJson,
+    Debug,
+    MaxNodes,
+    MaxSeconds,
+    MaxTokens,
+    MaxVerifierCalls,
+    Model,
+    Seed,
+    Settings,
+    budget_of,
+    settings_of,
+)
+from rksc_tot.errors import ConfigError
+from rksc_tot.failing import INTERRUPTED, NOT_SOLVED, Interrupt, one_sentence
+
+if TYPE_CHECKING:
+    from rksc_tot.compare import Row
+    from rksc_tot.engine.base import Engine
+    from rksc_tot.registry import Registry
+    from rksc_tot.show import LiveTree
+    from rksc_tot.solve import Result
+    from rksc_tot.task import Task
+
+app = typer.Typer(
+    help="Tree-of-thoughts search on one shared KV cache.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+def main() -> None:
+    """Run the command; text the terminal cannot encode is replaced, never an error."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
+    app()
+
+
+@app.command()
+def solve(
+    task: Annotated[str, typer.Argument(help="Such as game24; see `rksc-tot tasks`.")],
+    problem: Annotated[str, typer.Argument(help='Such as "4 5 6 10".')],
+    strategy: Annotated[str, typer.Option(help="See `rksc-tot strategies`.")] = "bfs",
+    verifier: Annotated[
+        str | None,
+        typer.Option(help="See `rksc-tot verifiers`. [default: lm_value if the task has a question, else likelihood]"),
+    ] = None,
+    settings: Settings = None,
+    model: Model = None,
+    seed: Seed = 0,
+    max_tokens: MaxTokens = None,
+    max_nodes: MaxNodes = None,
+    max_verifier_calls: MaxVerifierCalls = None,
+    max_seconds: MaxSeconds = None,
+    live: Annotated[bool, typer.Option(help="Redraw the tree while it grows; else it is shown at the end.")] = True,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """Search one problem; show the tree, the path, the answer and the ledger.
+
+    Exit code 0: an answer that is not known to be wrong; 3: no such answer; 1: an error; 130: interrupted.
+    """
+    with one_sentence(debug):
+        from rksc_tot.solve import Result
+        from rksc_tot.solve import solve as search
+        from rksc_tot.strategies import STRATEGIES
+        from rksc_tot.tasks import load_task
+
+        chosen = load_task(task)
+        valid = chosen.validate(problem)  # before a model is loaded
+        options: dict[str, Any] = {
+            "strategy": STRATEGIES.make(strategy, **settings_of(settings or [])),
+            "verifier": verifier or _default_verifier(chosen, valid),
+            "budget": budget_of(max_tokens, max_nodes, max_verifier_calls, max_seconds),
+            "seed": seed,
+        }
+        engine = open_engine(model)
+        try:
+            with Interrupt() as interrupt, _view(problem, interrupt, live, as_json) as view:
+                result = search(chosen, valid, engine=engine, on_event=view.update, **options)
+                view.settle(result.best)
+        except Exception as error:
+            if isinstance(kept := getattr(error, "result", None), Result):
+                _show(kept, as_json)
+            raise
+        finally:
+            engine.close()
+        _show(result, as_json)
+        if interrupt.came:
+            raise SystemExit(INTERRUPTED)
+        if result.answer is None or result.correct is False:
+            raise SystemExit(NOT_SOLVED)
+
+
+@app.command()
+def compare(
+    task: Annotated[str, typer.Argument(help="Such as game24.")],
+    problems: Annotated[list[str] | None, typer.Argument(help="Problems, one an argument.")] = None,
+    puzzles: Annotated[Path | None, typer.Option(help="A csv with columns Rank and Puzzles.")] = None,
+    rows: Annotated[str | None, typer.Option(help="Which ranks of that file, such as 901-1000.")] = None,
+    held_out: Annotated[bool, typer.Option("--held-out", help="Puzzles the embedded model never saw.")] = False,
+    held_out_states: Annotated[
+        bool, typer.Option("--held-out-states", help="Puzzles of which it never saw a good three-number state either.")
+    ] = False,
+    only: Annotated[list[str] | None, typer.Option(help="Play these rows only, by label. Repeatable.")] = None,
+    model: Model = None,
+    seed: Seed = 0,
+    at_once: Annotated[int, typer.Option(min=1, help="Searches in flight together; no result depends on it.")] = 8,
+    max_tokens: MaxTokens = None,
+    max_nodes: MaxNodes = None,
+    max_verifier_calls: MaxVerifierCalls = None,
+    max_seconds: MaxSeconds = None,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """Let several strategies solve the same problems; show who solves how many, for how many tokens.
+
+    A problem is solved if the first answer of the search passes the task's exact check. Intervals are Wilson's, 95 %.
+    """
+    with one_sentence(debug):
+        from rksc_tot.compare import Comparison
+        from rksc_tot.lineup import choose_contenders
+        from rksc_tot.puzzles import choose_problems
+        from rksc_tot.tasks import load_task
+
+        load_task(task)
+        contenders = choose_contenders(task, only or [])
+        chosen = choose_problems(problems or [], puzzles, rows, held_out, held_out_states)
+        budget = budget_of(max_tokens, max_nodes, max_verifier_calls, max_seconds)
+        finished: list[Row] = []
+        interrupted = False
+        with _progress(len(contenders) * len(chosen), not as_json) as on_result:
+            comparison = Comparison(chosen, lambda: open_engine(model), seed, budget, at_once, on_result)
+            try:
+                for contender in contenders:
+                    finished.append(comparison.run(contender, finished))
+            except KeyboardInterrupt:
+                interrupted = True
+        _show_rows(task, chosen, seed, finished, as_json)
+        if interrupted:
+            raise KeyboardInterrupt
+        _raise_if_nothing_ran(finished)
+
+
+@app.command()
+def tasks(debug: Debug = False) -> None:
+    """List the tasks."""
+    with one_sentence(debug):
+        from rksc_tot.tasks import TASKS
+
+        _list(TASKS)
+
+
+@app.command()
+def strategies(debug: Debug = False) -> None:
+    """List the strategies."""
+    with one_sentence(debug):
+        from rksc_tot.strategies import STRATEGIES
+
+        _list(STRATEGIES)
+
+
+@app.command()
+def verifiers(debug: Debug = False) -> None:
+    """List the verifiers."""
+    with one_sentence(debug):
+        from rksc_tot.verifiers import VERIFIERS
+
+        _list(VERIFIERS)
+
+
+def open_engine(model: str | None) -> Engine:
+    """The engine of a model, loaded without chatter."""
+    from transformers.utils import logging
+
+    from rksc_tot.engine import load_engine
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    return load_engine(model)
+
+
+def _default_verifier(task: Task, problem: Any) -> str:
+    """The model's own judgement where the task has a question for it, else what costs nothing."""
+    from rksc_tot.task import Path
+
+    return "likelihood" if task.question(problem, Path()) is None else "lm_value"
+
+
+@contextmanager
+def _view(problem: str, interrupt: Interrupt, live: bool, as_json: bool) -> Iterator[LiveTree]:
+    from rksc_tot.show import LiveTree
+
+    view = LiveTree(problem, until=interrupt.raise_if_came, redraw=live)
+    if as_json:
+        yield view
+    else:
+        with view:
+            yield view
+
+
+@contextmanager
+def _progress(total: int, shown: bool) -> Iterator[Callable[[str], None]]:
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not (shown and console.is_terminal)) as progress:
+        bar = progress.add_task("", total=total)
+        yield lambda label: progress.update(bar, advance=1, description=label)
+
+
+def _show(result: Result, as_json: bool) -> None:
+    if as_json:
+        record = {
+            "problem": result.problem,
+            "answer": result.answer,
+            "correct": result.correct,
+            "path": result.path,
+            "stopped": result.stopped,
+            "ledger": {**result.ledger.model_dump(), "prefill_saved": result.ledger.prefill_saved},
+            "settings": result.settings,
+            "numerics": result.numerics,
+            "best": result.best,
+            "tree": json.loads(result.tree.to_json()),
+        }
+        print(json.dumps(record, default=str))
+    else:
+        from rich.console import Console
+
+        from rksc_tot.show import report
+
+        Console().print(report(result))
+
+
+def _show_rows(task: str, problems: list[str], seed: int, rows: list[Row], as_json: bool) -> None:
+    if as_json:
+        print(
+            json.dumps(
+                {"task": task, "problems": problems, "seed": seed, "rows": [r.model_dump() for r in rows]}, default=str
+            )
+        )
+    else:
+        from rich.console import Console
+
+        from rksc_tot.show.standings import standings
+
+        Console().print(standings(rows))
+
+
+def _raise_if_nothing_ran(rows: list[Row]) -> None:
+    from rksc_tot.errors import RkscTotError
+
+    failures = [failure for row in rows for failure in row.failures]
+    if failures and len(failures) == sum(row.n for row in rows):
+        raise RkscTotError(f"every search failed, such as {failures[0].problem!r}: {failures[0].error}")
+
+
+def _list(registry: Registry[Any]) -> None:
+    names = registry.names()
+    for name in names:
+        try:
+            summary = registry.summary(name)
+        except ConfigError as error:
+            summary = f"({error})"
+        print(f"{name:<{max(map(len, names))}}  {summary}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,180 @@
+"""The same problems for several contenders: who solves how many, for how many tokens."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel, Field
+
+from rksc_tot.budget import Budget
+from rksc_tot.engine.base import Engine
+from rksc_tot.errors import ConfigError, RkscTotError
+from rksc_tot.intervals import wilson
+from rksc_tot.lineup import Contender
+from rksc_tot.solve import Result, asolve
+from rksc_tot.task import Path, Task
+from rksc_tot.tasks import load_task
+
+if TYPE_CHECKING:
+    from rksc_tot.verifiers import Verifier
+
+
+class Failure(BaseModel):
+    """A problem on which a search ended with an error; it counts as not solved."""
+
+    problem: str
+    error: str
+
+
+class Row(BaseModel):
+    """What one contender did on all problems."""
+
+    strategy: str
+    solved: int = 0
+    n: int = 0
+    low: float = 0.0
+    """Lower end of the 95 % Wilson interval of the share solved."""
+    high: float = 1.0
+    tokens: int = 0
+    """Tokens sampled."""
+    prefill_tokens: int = 0
+    distinct_tokens: int = 0
+    prefill_saved: float = 0.0
+    verifier_tokens: int = 0
+    nodes: int = 0
+    seconds: float = 0.0
+    """Wall time for all problems together."""
+    settings: dict[str, Any] = Field(default_factory=dict)
+    failures: list[Failure] = Field(default_factory=list)
+
+    @property
+    def spent(self) -> int:
+        """Tokens sampled and verifier tokens together."""
+        return self.tokens + self.verifier_tokens
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Runs contenders on problems.
+
+    Parameters
+    ----------
+    problems : sequence of str
+    open_engine : callable
+        Makes an engine. Each contender gets a fresh one, so that none finds KV another has left.
+    seed : int
+    budget : Budget
+        Of each single search.
+    at_once : int
+        Searches in flight together; what they find does not depend on it.
+    on_result : callable
+        Called with the contender's label after each problem.
+    """
+
+    problems: Sequence[str]
+    open_engine: Callable[[], Engine]
+    seed: int = 0
+    budget: Budget = Budget()
+    at_once: int = 8
+    on_result: Callable[[str], None] = lambda label: None
+
+    def run(self, contender: Contender, earlier: Sequence[Row] = ()) -> Row:
+        """The row of one contender; ``earlier`` rows are those it may have to match in tokens."""
+        fair = matched(contender, earlier)
+        engine = self.open_engine()
+        try:
+            start = time.perf_counter()
+            results = asyncio.run(self._results(fair, engine))
+            return _row(fair, results, time.perf_counter() - start)
+        finally:
+            engine.close()
+
+    async def _results(self, contender: Contender, engine: Engine) -> list[Result | Failure]:
+        gate = asyncio.Semaphore(self.at_once)
+
+        async def one(problem: str) -> Result | Failure:
+            async with gate:
+                try:
+                    return await _attempt(contender, problem, engine, self.budget, self.seed)
+                except Exception as error:  # a bad problem, task or plug-in must not end the run
+                    kind = "" if isinstance(error, RkscTotError) else f"{type(error).__name__}: "
+                    return Failure(problem=problem, error=f"{kind}{error}")
+                finally:
+                    self.on_result(contender.label)
+
+        return list(await asyncio.gather(*map(one, self.problems)))
+
+
+def matched(contender: Contender, earlier: Sequence[Row]) -> Contender:
+    """A contender whose ``n`` buys as many tokens a problem as the row it is to equal has spent.
+
+    Raises
+    ------
+    ConfigError
+        If a row it depends on was not run.
+    """
+    if contender.equals is None:
+        return contender
+    rows = {row.strategy: row for row in earlier}
+    missing = [repr(label) for label in (contender.equals, contender.price) if label not in rows]
+    if missing:
+        raise ConfigError(f"{contender.label!r} needs {' and '.join(missing)}", hint="let them play before it")
+    goal, price = rows[contender.equals], rows[contender.price or ""]
+    chains = price.n * price.settings.get("strategy", {}).get("n", 1)
+    chain = price.spent / chains if chains else 0.0
+    n = round(goal.spent / goal.n / chain) if chain and goal.n else 1
+    return replace(contender, options={**contender.options, "n": max(1, n)})
+
+
+async def _attempt(contender: Contender, problem: str, engine: Engine, budget: Budget, seed: int) -> Result:
+    from rksc_tot.strategies import STRATEGIES
+
+    task = load_task(contender.task)
+    return await asolve(
+        task,
+        problem,
+        engine=engine,
+        strategy=STRATEGIES.make(contender.strategy, **contender.options),
+        verifier=_checker(task) if contender.verifier is None else contender.verifier,
+        budget=budget,
+        seed=seed,
+    )
+
+
+def _checker(task: Task) -> Verifier:
+    from rksc_tot.verifiers import verifier
+
+    @verifier(name="exact checker")
+    def check(problem: Any, path: Path) -> float:
+        return float(task.is_solution(problem, path) and task.check(problem, task.answer(problem, path)) is True)
+
+    return check
+
+
+def _row(contender: Contender, attempts: Sequence[Result | Failure], seconds: float) -> Row:
+    done = [attempt for attempt in attempts if isinstance(attempt, Result)]
+    ledgers = [attempt.ledger for attempt in done]
+    solved = sum(attempt.correct is True for attempt in done)
+    low, high = wilson(solved, len(attempts))
+    context = sum(ledger.context_tokens for ledger in ledgers)
+    computed = sum(ledger.context_computed for ledger in ledgers)
+    return Row(
+        strategy=contender.label,
+        solved=solved,
+        n=len(attempts),
+        low=low,
+        high=high,
+        tokens=sum(ledger.tokens_sampled for ledger in ledgers),
+        prefill_tokens=sum(ledger.prefill_tokens for ledger in ledgers),
+        distinct_tokens=sum(ledger.distinct_tokens for ledger in ledgers),
+        prefill_saved=1 - computed / context if context else 0.0,
+        verifier_tokens=sum(ledger.verifier_tokens for ledger in ledgers),
+        nodes=sum(ledger.nodes for ledger in ledgers),
+        seconds=seconds,
+        settings=dict(done[0].settings) if done else {},
+        failures=[attempt for attempt in attempts if isinstance(attempt, Failure)],
+    )

@@ -1,0 +1,79 @@
+"""Which contenders ``rksc-tot compare`` lets play, as data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rksc_tot.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Contender:
+    """One row of a comparison.
+
+    Parameters
+    ----------
+    label : str
+        Its name in the table.
+    task : str
+        Which prompt it starts from.
+    strategy : str
+    options : Mapping
+        Settings of the strategy.
+    verifier : str or None
+        None: the exact checker of the task, which is more than a search is told.
+    equals : str, optional
+        Label of an earlier row that has spent what this one may spend, in tokens sampled and verifier tokens a problem.
+    price : str, optional
+        Label of an earlier row that shows what one chain costs; from both follows the setting ``n``.
+    """
+
+    label: str
+    task: str
+    strategy: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    verifier: str | None = "likelihood"
+    equals: str | None = None
+    price: str | None = None
+
+
+COT = "CoT greedy"
+VOTES = "self-consistency n=20"
+TOT = "ToT-BFS b=5"
+
+LINEUPS: dict[str, tuple[Contender, ...]] = {
+    "game24": (
+        Contender(COT, "game24-chain", "cot"),
+        Contender(VOTES, "game24-chain", "self_consistency", {"n": 20}),
+        Contender(TOT, "game24", "bfs", {"b": 5, "k": 32}, "lm_value"),
+        Contender("ToT-BFS b=5, random values (control)", "game24", "bfs", {"b": 5, "k": 32}, "random"),
+        Contender("ToT-DFS", "game24", "dfs", {"k": 32, "threshold": 0.5}, "lm_value"),
+        Contender("beam b=5", "game24", "beam", {"b": 5, "k": 32}, "lm_value"),
+        Contender(
+            "best-of-n with an exact checker, at equal tokens", "game24-chain", "best_of_n",
+            verifier=None, equals=TOT, price=VOTES,
+        ),
+    ),
+}  # fmt: skip
+
+
+def choose_contenders(task: str, only: Sequence[str] = ()) -> list[Contender]:
+    """The contenders of a task, or those of the labels in ``only``.
+
+    A task without a line-up of its own has every strategy with its defaults.
+
+    Raises
+    ------
+    ConfigError
+        If a label is unknown.
+    """
+    from rksc_tot.strategies import STRATEGIES
+
+    everyone = LINEUPS.get(task) or tuple(Contender(name, task, name) for name in STRATEGIES.names())
+    labels = [contender.label for contender in everyone]
+    for label in only:
+        if label not in labels:
+            raise ConfigError(f"there is no row {label!r}", hint=f"there are {', '.join(map(repr, labels))}")
+    return [contender for contender in everyone if not only or contender.label in only]

@@ -1,0 +1,39 @@
+"""A comparison as a table that fits 80 columns, and the words a row may need under it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from rksc_tot.compare import Row
+from rksc_tot.show.plain import one_line
+
+
+def standings(rows: Sequence[Row]) -> RenderableType:
+    """One line a contender: solved with its 95 % interval, tokens, what sharing saved, seconds."""
+    table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold")
+    table.add_column("strategy", overflow="fold", ratio=1)
+    for title in ("solved", "95 %", "tokens", "verifier", "prefill", "saved", "s"):
+        table.add_column(title, justify="right", no_wrap=True)
+    for row in rows:
+        table.add_row(
+            Text(one_line(row.strategy)),
+            f"{row.solved}/{row.n}",
+            f"{row.low:.0%}-{row.high:.0%}".replace("%-", "-"),
+            f"{row.tokens}",
+            f"{row.verifier_tokens}",
+            f"{row.prefill_tokens}" + ("" if row.prefill_tokens == row.distinct_tokens else "*"),
+            f"{row.prefill_saved:.0%}",
+            f"{row.seconds:.1f}",
+        )
+    notes = [
+        Text(f"{one_line(row.strategy)}: {len(row.failures)} failed, such as {one_line(row.failures[0].problem)}: "
+             f"{one_line(row.failures[0].error)}")
+        for row in rows if row.failures
+    ]  # fmt: skip
+    if any(row.prefill_tokens != row.distinct_tokens for row in rows):
+        notes.append(Text("* more than the distinct tokens: some were computed again after an eviction", style="dim"))
+    return Group(table, *notes)
