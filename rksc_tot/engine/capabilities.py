@@ -22,7 +22,8 @@ CHANGING_ROPE = ("dynamic", "longrope")
 
 class Capabilities(NamedTuple):
     """``route``: ``fast`` (registered attention) or ``mask`` (4D mask). ``difference``: largest |Δlogit| of a small tree
-    against plain forward passes. ``context``: most tokens of a path. ``notes``: what does not work, and why."""
+    against plain forward passes. ``context``: most tokens of a path. ``notes``: what does not work, and why.
+    """
 
     route: Route
     difference: float

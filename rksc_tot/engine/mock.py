@@ -128,9 +128,7 @@ class MockEngine:
         for (text, kept, finish, logprob), branches in written.items():
             handle = self._handle(request.handle.text + kept) if request.suffix is None else None
             tokens_kept = tuple(map(ord, kept))
-            completions.append(
-                Completion(text, tokens_kept, (logprob,) * len(kept), finish, tuple(branches), handle)
-            )
+            completions.append(Completion(text, tokens_kept, (logprob,) * len(kept), finish, tuple(branches), handle))
         return completions
 
     def _cut(self, raw: str, used: int, request: GenerateRequest, account: Account) -> tuple[str, str, str, Finish]:

@@ -82,7 +82,7 @@ def filtered(logits: Tensor, sampling: Sampling) -> Tensor:
         floor = scaled.topk(sampling.top_k, -1).values[:, -1:]
         scaled = scaled.masked_fill(scaled < floor, float("-inf"))
     if sampling.top_p < 1:
-        ordered, order = scaled.sort(-1, descending=True, stable=True)
+        ordered, order = scaled.sort(dim=-1, descending=True, stable=True)
         mass = ordered.softmax(-1).cumsum(-1)
         beyond = mass - ordered.softmax(-1) >= sampling.top_p  # the token that crosses the line stays
         scaled = scaled.masked_fill(beyond.scatter(-1, order, beyond), float("-inf"))

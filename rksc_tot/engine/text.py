@@ -53,9 +53,17 @@ class Written:
         now = decode(self._tokenizer, self.tokens[self._done :])
         if len(now) > len(known) and not now.endswith(BROKEN):
             self.text += now[len(known) :]
+            self._place_held(before - len(known), now)
             self._done, self._read = self._read, len(self.tokens)
         self.ends.append(len(self.text))
         return before
+
+    def _place_held(self, base: int, now: str) -> None:
+        """Find where the tokens end that waited for this one; broken bytes turn out to be characters of their own."""
+        for at in range(self._read, len(self.tokens) - 1):
+            partial = decode(self._tokenizer, self.tokens[self._done : at + 1])
+            if now.startswith(partial):
+                self.ends[at + 1 - len(self.tokens)] = base + len(partial)
 
     def fork(self) -> Written:
         """An independent copy."""

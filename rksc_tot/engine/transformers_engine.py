@@ -10,10 +10,11 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from rksc_tot.cache.arena import Arena
-from rksc_tot.cache.prefix_tree import Segment
+from rksc_tot.cache.prefix_tree import PrefixTree, Segment
 from rksc_tot.engine.base import Account, Completion, GenerateRequest, LabelRequest, LabelScores
 from rksc_tot.engine.capabilities import probe
 from rksc_tot.engine.chat import following_tokens, prompt_tokens
+from rksc_tot.engine.forward import Forward
 from rksc_tot.engine.jobs import Generation, Job, Labelling
 from rksc_tot.engine.stepper import Stepper
 from rksc_tot.engine.text import continuation, label_tokens
@@ -200,6 +201,21 @@ class TransformersEngine:
         self.close()
 
     # -- for tests and reports ---------------------------------------------------------------------------------------
+
+    @property
+    def model(self) -> PreTrainedModel:
+        """The model, as it was given."""
+        return self._stepper.forward.model
+
+    @property
+    def forward(self) -> Forward:
+        """How passes are run."""
+        return self._stepper.forward
+
+    @property
+    def cache(self) -> PrefixTree:
+        """The books of the KV cache."""
+        return self._stepper.tree
 
     @property
     def kv_bytes(self) -> int:
