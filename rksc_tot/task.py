@@ -69,7 +69,8 @@ class Task:
     context of the next thought (True) or is cut away (False). ``max_thought_tokens``: a thought that has not ended by
     then is *truncated* and rejected, unless ``accept_truncated``. ``max_thoughts``: depth of the tree.
     ``mode``: ``sample`` draws k continuations, ``propose`` asks for several thoughts in one reply (see
-    :meth:`propose_prompt`). ``temperature``, ``top_k``, ``top_p``, ``min_p``: how thoughts are sampled.
+    :meth:`propose_prompt`), which ends at ``propose_stop``. ``temperature``, ``top_k``, ``top_p``, ``min_p``: how thoughts
+    are sampled.
     """
 
     name: ClassVar[str] = ""
@@ -79,6 +80,7 @@ class Task:
     max_thoughts: int = 8
     accept_truncated: bool = False
     mode: Literal["sample", "propose"] = "sample"
+    propose_stop: Sequence[str] = ("\n\n",)
     temperature: float = 1.0
     top_k: int | None = None
     top_p: float = 1.0

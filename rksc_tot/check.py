@@ -1,0 +1,311 @@
+"""A dry run of a task: what is missing, what has the wrong type, in one sentence each."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+from pydantic import ValidationError
+
+from rksc_tot.engine.base import Account, Engine, GenerateRequest, Sampling
+from rksc_tot.errors import RkscTotError
+from rksc_tot.judgement import named, shown
+from rksc_tot.seeds import stream_keys
+from rksc_tot.solve import run_async
+from rksc_tot.task import Path, Question, Reject, Task, Thought
+
+T = TypeVar("T")
+Level = Literal["ok", "missing", "error"]
+SAMPLES = ("", "a sample thought", "12 + 3 = 15", "<|im_end|>**bold** \ufffd\x00", "x" * 5000)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing :func:`check_task` looked at.
+
+    ``level``: ``ok``; ``missing``, where something optional is absent or cannot be judged; ``error``, where a search would
+    fail. ``what``: the method or setting. ``message``: one sentence.
+    """
+
+    level: Level
+    what: str
+    message: str
+
+
+def check_task(task: Task, problem: Any, engine: Engine | None = None) -> list[Finding]:
+    """Call every method of a task on a problem and say what came of it.
+
+    Parameters
+    ----------
+    task : Task
+    problem : object
+        Whatever ``task.validate`` takes.
+    engine : Engine, optional
+        With one, a thought is sampled from the root and parsed as well.
+
+    Returns
+    -------
+    list of Finding
+        Nothing is raised for what the task does wrong.
+    """
+    check = _Check(task)
+    check.settings()
+    valid = check.call("validate", problem)
+    if not check.failed("validate"):
+        check.report("ok", "validate", f"the problem is {shown(valid)}")
+        prompt = check.prompt("prompt", valid)
+        check.is_solution(valid)
+        check.state_key(valid, Path())
+        sample = check.sampled(valid, prompt, engine) if engine is not None else None
+        path = check.parse(valid, sample)
+        check.question(valid, path)
+        check.answer(valid, path)
+        if task.mode == "propose":
+            check.proposing(valid, path)
+    return check.findings
+
+
+class _Check:
+    def __init__(self, task: Task) -> None:
+        self.task = task
+        self.findings: list[Finding] = []
+
+    def report(self, level: Level, what: str, message: str) -> None:
+        self.findings.append(Finding(level, what, message))
+
+    def failed(self, what: str) -> bool:
+        return any(found.what == what and found.level != "ok" for found in self.findings)
+
+    def call(self, what: str, *args: Any) -> Any:
+        """The method's value, or None with a finding where it raises."""
+        method: Callable[..., Any] = getattr(self.task, what)
+        try:
+            return method(*args)
+        except NotImplementedError:
+            self.report("missing", what, f"a task must have {what}: write it")
+        except RkscTotError as error:
+            self.report("error", what, str(error))
+        except Exception as error:
+            self.report("error", what, f"{what} raised {named(error)} on {shown(args[0])}")
+        return None
+
+    # -- settings ----------------------------------------------------------------------------------------------------
+
+    def settings(self) -> None:
+        for name in ("stop", "propose_stop"):
+            self._stop(name)
+        for name in ("max_thought_tokens", "max_thoughts"):
+            value = getattr(self.task, name)
+            good = isinstance(value, int) and not isinstance(value, bool) and value >= 1
+            self._setting(name, good, value, "a whole number of at least 1")
+        self._setting("mode", self.task.mode in ("sample", "propose"), self.task.mode, "'sample' or 'propose'")
+        fields = {name: getattr(self.task, name) for name in Sampling.model_fields}
+        try:
+            Sampling(**fields)
+            self.report("ok", "sampling", ", ".join(f"{name} {value}" for name, value in fields.items()))
+        except ValidationError as error:
+            for fault in error.errors():
+                self.report("error", str(fault["loc"][0]), f"{fault['loc'][0]} is {fault['input']!r}: {fault['msg']}")
+
+    def _stop(self, name: str) -> None:
+        stop: object = getattr(self.task, name)
+        if isinstance(stop, str) or not isinstance(stop, Sequence) or not all(isinstance(text, str) for text in stop):
+            self.report("error", name, f"{name} is {stop!r}, not a sequence of strings such as ('\\n',)")
+        elif "" in stop:
+            self.report(
+                "error", name, f"{name} {tuple(stop)!r} holds the empty string, which would end every thought at once"
+            )
+        elif not stop:
+            self.report("missing", name, f"{name} is empty: a thought ends only where the model ends its text")
+        else:
+            self.report("ok", name, f"a text ends at {', '.join(map(repr, stop))}")
+
+    def _setting(self, name: str, good: bool, value: object, wanted: str) -> None:
+        self.report("ok" if good else "error", name, f"{name} is {value!r}" + ("" if good else f", not {wanted}"))
+
+    # -- methods -----------------------------------------------------------------------------------------------------
+
+    def prompt(self, what: str, *args: Any) -> Any:
+        prompt = self.call(what, *args)
+        if self.failed(what):
+            return None
+        fault = prompt_fault(prompt)
+        self.report("error" if fault else "ok", what, f"{what} {fault}" if fault else f"{what} is {shown(prompt)}")
+        return None if fault else prompt
+
+    def is_solution(self, problem: Any) -> None:
+        value = self.call("is_solution", problem, Path())
+        if self.failed("is_solution"):
+            return
+        if not isinstance(value, bool):
+            self.report("error", "is_solution", f"is_solution returned {shown(value)} at the root, not True or False")
+        elif value:
+            self.report(
+                "error", "is_solution", "is_solution is True at the root: the search would end before it starts"
+            )
+        else:
+            self.report("ok", "is_solution", "the empty path is no solution")
+
+    def state_key(self, problem: Any, path: Path) -> None:
+        key = self.call("state_key", problem, path)
+        where = f"after {len(path)} thoughts" if path else "at the root"
+        if self.failed("state_key"):
+            return
+        try:
+            hash(key)
+        except TypeError:
+            message = f"state_key returned {shown(key)} {where}, which cannot be hashed: return a tuple or a string"
+            self.report("error", "state_key", message)
+            return
+        self.report("ok", "state_key", f"state_key is {shown(key)} {where}")
+
+    def parse(self, problem: Any, sample: str | None) -> Path:
+        """Parse some texts; the path of the first that is accepted (a made-up thought if none is)."""
+        accepted: list[Thought] = []
+        for text in SAMPLES if sample is None else (sample, *SAMPLES):
+            try:
+                thought: object = self.task.parse(problem, Path(), text)
+            except Reject as reason:
+                if text == sample:
+                    self.report("missing", "sample", f"parse rejects {shown(text)}, which the model wrote: {reason}")
+                continue
+            except Exception as error:
+                self.report(
+                    "error", "parse", f"parse raised {named(error)} on {shown(text)}: raise Reject with the reason"
+                )
+                continue
+            if not isinstance(thought, Thought):
+                self.report("error", "parse", f"parse returned {shown(thought)} for {shown(text)}, not a Thought")
+                continue
+            if not text:
+                self.report(
+                    "missing", "parse", "parse accepts an empty text: a model that writes nothing would fill the tree"
+                )
+            else:
+                accepted.append(thought)
+        if not self.failed("parse"):
+            self.report("ok", "parse", "every text is parsed or rejected with a reason")
+        if not accepted:
+            self.report(
+                "missing", "path", "no thought could be parsed, so the methods that need a path saw a made-up one"
+            )
+            return Path()
+        path = Path(accepted[:1])
+        self.state_key(problem, path)
+        return path
+
+    def question(self, problem: Any, path: Path) -> None:
+        question = self.call("question", problem, path)
+        if self.failed("question"):
+            return
+        if question is None:
+            self.report("missing", "question", "the task has no question: the verifier lm_value cannot be used")
+        elif not isinstance(question, Question):
+            self.report("error", "question", f"question returned {shown(question)}, not a Question")
+        elif fault := prompt_fault(question.text):
+            self.report("error", "question", f"the text of the question {fault}")
+        elif fault := label_fault(question.labels):
+            self.report("error", "question", fault)
+        else:
+            self.report("ok", "question", f"the labels are {', '.join(map(repr, question.labels))}")
+
+    def answer(self, problem: Any, path: Path) -> None:
+        if not path:
+            self.report("missing", "answer", "there was no path to read an answer from")
+            return
+        answer = self.call("answer", problem, path)
+        if self.failed("answer"):
+            return
+        if not isinstance(answer, str):
+            self.report("error", "answer", f"answer returned {shown(answer)}, not a string")
+            return
+        self.report("ok", "answer", f"the answer of {shown(path.text)} is {shown(answer)}")
+        correct = self.call("check", problem, answer)
+        if correct is None and not self.failed("check"):
+            self.report(
+                "missing", "check", "check cannot tell right from wrong: results will not say whether they are correct"
+            )
+        elif not self.failed("check"):
+            good = isinstance(correct, bool)
+            self.report(
+                "ok" if good else "error",
+                "check",
+                f"check returned {shown(correct)}" + ("" if good else ", not a bool"),
+            )
+
+    def proposing(self, problem: Any, path: Path) -> None:
+        self.prompt("propose_prompt", problem, path)
+        pieces = self.call("split", problem, path, "first thought\nsecond thought\n")
+        if self.failed("split"):
+            return
+        if not isinstance(pieces, list) or not all(isinstance(piece, str) and piece for piece in pieces):
+            self.report("error", "split", f"split returned {shown(pieces)}, not a list of thoughts")
+        elif not pieces:
+            self.report("missing", "split", "split finds no thought in two lines of text")
+        else:
+            self.report("ok", "split", f"split finds {len(pieces)} thoughts in two lines")
+
+    # -- with an engine ----------------------------------------------------------------------------------------------
+
+    def sampled(self, problem: Any, prompt: Any, engine: Engine) -> str | None:
+        """One thought the model writes after the prompt."""
+        if prompt is None or any(found.level == "error" for found in self.findings):
+            self.report("missing", "sample", "no thought was sampled, because of the errors above")
+            return None
+        task, account = self.task, Account()
+        try:
+            handle = engine.open(prompt, account)
+            request = GenerateRequest(
+                handle,
+                stream_keys([0], "check_task", str(problem)),
+                Sampling(temperature=task.temperature, top_k=task.top_k, top_p=task.top_p, min_p=task.min_p),
+                task.max_thought_tokens,
+                tuple(task.stop),
+                task.keep_stop,
+            )
+            [[completion]] = run_async(engine.generate([request], account))
+        except RkscTotError as error:
+            self.report("error", "sample", str(error))
+            return None
+        engine.release(completion.handle)
+        engine.release(handle)
+        if completion.finish == "length" and not task.accept_truncated:
+            limit = f"max_thought_tokens {task.max_thought_tokens}"
+            self.report(
+                "missing", "sample", f"{shown(completion.text)} was cut off at {limit}: raise it, or correct stop"
+            )
+        else:
+            self.report("ok", "sample", f"the model wrote {shown(completion.text)} ({completion.finish})")
+        return completion.text
+
+
+def prompt_fault(prompt: object) -> str | None:
+    """What is wrong with a prompt, as the end of a sentence, or None."""
+    if isinstance(prompt, str):
+        return None if prompt else "is empty"
+    if not isinstance(prompt, Sequence):
+        return f"is {shown(prompt)}, neither a string nor a list of chat messages"
+    if not prompt:
+        return "holds no message"
+    for message in prompt:
+        if not isinstance(message, Mapping) or {"role", "content"} - message.keys():
+            return f"holds {shown(message)}, not a message with role and content"
+        if not all(isinstance(message[key], str) for key in ("role", "content")):
+            return f"holds {shown(message)}, whose role or content is not a string"
+    return None
+
+
+def label_fault(labels: object) -> str | None:
+    """What is wrong with the labels of a question, as a sentence, or None."""
+    if not isinstance(labels, Mapping) or not all(isinstance(label, str) for label in labels):
+        return f"the labels are {shown(labels)}, not a mapping from label to worth"
+    if len(labels) < 2:
+        return f"the labels are {shown(dict(labels))}: a question needs at least two"
+    if len({label.strip() for label in labels}) < len(labels) or not all(label.strip() for label in labels):
+        return f"the labels {', '.join(map(repr, labels))} are empty or not distinct"
+    for label, worth in labels.items():
+        if isinstance(worth, bool) or not isinstance(worth, int | float) or not math.isfinite(worth):
+            return f"the label {label!r} is worth {shown(worth)}, not a finite number"
+    return None

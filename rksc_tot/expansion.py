@@ -1,0 +1,145 @@
+"""From nodes to drafts: the engine call behind ``Search.expand``, in both modes of generation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rksc_tot.engine.base import Account, Completion, Engine, Finish, GenerateRequest, Sampling
+from rksc_tot.errors import ContextOverflow
+from rksc_tot.judgement import named
+from rksc_tot.seeds import stream_keys
+from rksc_tot.task import Path, Task
+from rksc_tot.tree import Node
+
+CUT: dict[Finish, str] = {"length": "cut off before it ended", "budget": "cut off by the budget"}
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A text on its way to become a node.
+
+    ``branch``: last part of the node's name. ``count``: how many branches wrote it. ``handle``: the engine's, None for a
+    proposed thought, whose handle is the parent's extended by ``continuation``. ``fault``: why it cannot become one.
+    """
+
+    parent: Node
+    path: Path
+    text: str
+    branch: str
+    count: int = 1
+    tokens: tuple[int, ...] = ()
+    logprobs: tuple[float, ...] = ()
+    handle: Any = None
+    continuation: str = ""
+    fault: str | None = None
+
+
+@dataclass(frozen=True)
+class Writer:
+    """Writes drafts for a task with an engine.
+
+    Parameters
+    ----------
+    task, problem, engine, account
+        Of the search.
+    seed : int
+        Of the run.
+    """
+
+    task: Task
+    problem: Any
+    engine: Engine
+    account: Account
+    seed: int
+
+    async def draft(
+        self, wanted: Sequence[tuple[Node, Path, int]], *, temperature: float | None, round: int
+    ) -> tuple[list[Draft], bool]:
+        """All drafts for (node, its path, how many), in order, and whether a budget cut any of them short.
+
+        Raises
+        ------
+        ContextOverflow
+            If the root's prompt leaves no room for a thought; deeper nodes get a draft that says so.
+        """
+        sampling = self._sampling(temperature)
+        asked = [self._request(node, path, k, sampling, round) for node, path, k in wanted]
+        replies = iter(await self._replies([request for request in asked if isinstance(request, GenerateRequest)]))
+        drafts: list[Draft] = []
+        cut = False
+        for (node, path, k), request in zip(wanted, asked, strict=True):
+            reply = next(replies) if isinstance(request, GenerateRequest) else request
+            if isinstance(reply, ContextOverflow) and node.parent is None:
+                raise reply
+            if isinstance(reply, ContextOverflow | str):
+                drafts.append(Draft(node, path, "", "0", fault=str(reply)))
+                continue
+            cut = cut or any(completion.finish == "budget" for completion in reply)
+            if self.task.mode == "propose":
+                drafts += self._proposed(node, path, k, reply, round)
+            else:
+                drafts += self._sampled(node, path, reply, round)
+        return drafts, cut
+
+    def _sampling(self, temperature: float | None) -> Sampling:
+        task = self.task
+        temperature = task.temperature if temperature is None else temperature
+        return Sampling(temperature=temperature, top_k=task.top_k, top_p=task.top_p, min_p=task.min_p)
+
+    def _request(self, node: Node, path: Path, k: int, sampling: Sampling, round: int) -> GenerateRequest | str:
+        """The request, or why the task has none for this node."""
+        task, suffix = self.task, None
+        proposing = task.mode == "propose"
+        if proposing:
+            try:
+                suffix = task.propose_prompt(self.problem, path)
+            except Exception as error:
+                return f"propose_prompt raised {named(error)}"
+        names = (self.seed, str(self.problem), node.branch, *([f"round {round}"] if round else []))
+        return GenerateRequest(
+            handle=node._handle,
+            streams=stream_keys(range(1 if proposing else k), *names),
+            sampling=sampling,
+            max_tokens=task.max_thought_tokens * (k if proposing else 1),
+            stop=tuple(task.propose_stop if proposing else task.stop),
+            keep_stop=task.keep_stop,
+            suffix=suffix,
+        )
+
+    async def _replies(self, requests: Sequence[GenerateRequest]) -> list[list[Completion] | ContextOverflow]:
+        """All replies; where one request overflows the context, the others are asked again without it."""
+        try:
+            return [*await self.engine.generate(requests, self.account)]
+        except ContextOverflow as error:
+            if len(requests) == 1:
+                return [error]
+        return [(await self._replies([request]))[0] for request in requests]
+
+    def _sampled(self, node: Node, path: Path, reply: Sequence[Completion], round: int) -> Iterator[Draft]:
+        for text, tokens, logprobs, finish, branches, handle in reply:
+            fault = None if self.task.accept_truncated else CUT.get(finish)
+            branch = _branch(branches[0], round)
+            yield Draft(node, path, text, branch, len(branches), tokens, logprobs, handle, fault=fault)
+
+    def _proposed(self, node: Node, path: Path, k: int, reply: Sequence[Completion], round: int) -> Iterator[Draft]:
+        """The pieces of one reply. Where the reply was cut off, its last piece was too."""
+        task, [completion] = self.task, reply
+        if completion.handle is not None:
+            self.engine.release(completion.handle)
+        fault = None if task.accept_truncated else CUT.get(completion.finish)
+        try:
+            pieces = [str(piece) for piece in task.split(self.problem, path, completion.text)]
+        except Exception as error:
+            pieces, fault = [], f"split raised {named(error)}"
+        if not pieces:
+            yield Draft(node, path, completion.text, "0", fault=fault or "the reply holds no thought")
+        end = task.stop[0] if task.keep_stop and task.stop else ""
+        for at, piece in enumerate(pieces[:k]):
+            cut = fault if at == len(pieces) - 1 else None
+            yield Draft(node, path, piece, _branch(at, round), continuation=piece + end, fault=cut)
+
+
+def _branch(number: int, round: int) -> str:
+    return f"{number}r{round}" if round else str(number)

@@ -1,0 +1,95 @@
+"""Plug-ins by name: those built in, and those that installed packages bring along through an entry-point group."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Generic, TypeVar
+
+from pydantic import ValidationError
+
+from rksc_tot.errors import ConfigError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Registry(Generic[T]):
+    """All plug-ins of one kind.
+
+    Parameters
+    ----------
+    kind : str
+        What they are called in messages, such as ``strategy``.
+    base : type
+        What each of them is, or makes when it is called.
+    group : str
+        Entry-point group in which installed packages announce theirs.
+    built_in : Mapping[str, str]
+        Name to ``module:attribute``; imported only when asked for.
+    """
+
+    kind: str
+    base: type[T]
+    group: str
+    built_in: Mapping[str, str]
+
+    def names(self) -> list[str]:
+        """All names, sorted."""
+        return sorted(self._found())
+
+    def make(self, name: str, **options: Any) -> T:
+        """The plug-in of that name with its options set.
+
+        Raises
+        ------
+        ConfigError
+            If there is none of that name, it cannot be imported, or an option is unknown or out of range.
+        """
+        plug_in = self._load(name)
+        try:
+            if isinstance(plug_in, self.base):
+                made: Any = plug_in.model_copy(update=options) if options else plug_in  # type: ignore[attr-defined]
+            else:
+                made = plug_in(**options)
+        except ValidationError as error:
+            raise ConfigError(f"{self.kind} {name!r}: {'; '.join(map(_sentence, error.errors()))}") from None
+        if not isinstance(made, self.base):
+            wanted = self.base.__name__
+            raise ConfigError(
+                f"{self.kind} {name!r} is {type(made).__name__}, not a {wanted}",
+                hint=f"correct its {self.group} entry point",
+            )
+        return made
+
+    def summary(self, name: str) -> str:
+        """First line of its documentation."""
+        plug_in = self._load(name)
+        documented = type(plug_in) if isinstance(plug_in, self.base) else plug_in
+        return (inspect.getdoc(documented) or "").partition("\n")[0]
+
+    def _found(self) -> dict[str, EntryPoint]:
+        installed = {point.name: point for point in entry_points(group=self.group)}
+        return installed | {name: self._point(name) for name in self.built_in}
+
+    def _point(self, name: str) -> EntryPoint:
+        return EntryPoint(name, self.built_in[name], self.group)
+
+    def _load(self, name: str) -> Any:
+        point = self._point(name) if name in self.built_in else self._found().get(name)
+        if point is None:
+            raise ConfigError(f"there is no {self.kind} {name!r}", hint=f"there are {', '.join(self.names())}")
+        try:
+            return point.load()
+        except Exception as error:
+            raise ConfigError(
+                f"{self.kind} {name!r} cannot be imported: {type(error).__name__}: {error}",
+                hint="reinstall the package it is in",
+            ) from error
+
+
+def _sentence(error: Mapping[str, Any]) -> str:
+    field = ".".join(map(str, error["loc"]))
+    return f"{field}: {error['msg']}, not {error['input']!r}" if field else str(error["msg"])

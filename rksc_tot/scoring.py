@@ -1,0 +1,71 @@
+"""Scores: who gives them, what counts as one, and how nodes are ranked by them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from numbers import Real
+from typing import TYPE_CHECKING, Protocol
+
+from rksc_tot.errors import VerifierError
+from rksc_tot.judgement import shown
+from rksc_tot.tree import Node
+
+if TYPE_CHECKING:
+    from rksc_tot.search import Search
+
+Key = Callable[[Node], float | None]
+
+
+class Scorer(Protocol):
+    """What a search needs of a verifier; ``rksc_tot.verifiers.Verifier`` is the base of those that come with it."""
+
+    @property
+    def name(self) -> str:
+        """For messages and reports."""
+        ...
+
+    @property
+    def free(self) -> bool:
+        """Whether it asks nobody, so that its scores are no verifier calls."""
+        ...
+
+    async def score(self, search: Search, nodes: Sequence[Node]) -> Sequence[float | VerifierError | None]:
+        """One entry a node: a finite number, the error that kept this node from getting one, or None: out of time."""
+        ...
+
+
+def finite(score: object, node: Node, verifier: str) -> float:
+    """A score as a float.
+
+    Raises
+    ------
+    VerifierError
+        If it is not a finite number.
+    """
+    number = None if isinstance(score, bool) or not isinstance(score, Real) else float(score)
+    if number is not None and math.isfinite(number):
+        return number
+    raise VerifierError(
+        f"verifier {verifier!r} gave {shown(score)} for node {node.id} ({shown(node.text)})",
+        hint="return a finite number, or raise to have the node pruned",
+    )
+
+
+def ranked(nodes: Iterable[Node], key: Key | None = None) -> list[Node]:
+    """Nodes sorted best first: by ``key`` (default: the score), then by likelihood, then lower id.
+
+    Both numbers are rounded to 1e-4, so that near ties fall the same way whatever the floating-point noise of batch, device
+    or thread count. None ranks last.
+    """
+    by = key or _score
+    return sorted(nodes, key=lambda node: (-rounded(by(node)), -rounded(node.likelihood), node.id))
+
+
+def rounded(value: float | None) -> float:
+    """A value as it is compared: to 1e-4, None below everything."""
+    return -math.inf if value is None else round(value, 4)
+
+
+def _score(node: Node) -> float | None:
+    return node.score

@@ -1,0 +1,372 @@
+"""All a strategy may do: grow the tree, have it scored, keep, prune and hand in answers, within a budget."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+from rksc_tot.budget import Budget
+from rksc_tot.candidates import Candidates
+from rksc_tot.engine.base import Account, Engine
+from rksc_tot.errors import ConfigError, ContextOverflow, RkscTotError, TaskError, VerifierError
+from rksc_tot.events import Added, BudgetHit, Event, Finished, Merged, Pruned, Rejected, Scored
+from rksc_tot.expansion import Draft, Writer
+from rksc_tot.judgement import Judgement, judge, judge_root, named, shown
+from rksc_tot.ledger import Ledger
+from rksc_tot.limits import Limits
+from rksc_tot.scoring import Key, Scorer, finite, ranked
+from rksc_tot.seeds import stream_key
+from rksc_tot.task import Path, Prompt, Task
+from rksc_tot.tree import Node, ReasoningTree
+
+E = TypeVar("E", bound=Event)
+_log = logging.getLogger("rksc_tot")
+
+
+class Search:
+    """One search on one problem.
+
+    Parameters
+    ----------
+    task : Task
+    problem : object
+        In the task's own form, as ``task.validate`` returns it.
+    engine : Engine
+    verifier : Verifier
+        Who scores nodes.
+    budget : Budget
+        Never exceeded by one. What is cut short stays in the tree; the call after it raises :class:`BudgetReached`.
+    seed : int
+        Of every random draw. What a node's children say depends on the seed, the problem and the node's ``branch`` only.
+    on_event : callable, optional
+        Called with each :class:`~rksc_tot.events.Event` as it happens. It may raise BudgetReached to stop the search.
+
+    Raises
+    ------
+    TaskError
+        If the task cannot give a root for the problem.
+    ContextOverflow
+        If the prompt does not fit the model's context.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        problem: Any,
+        engine: Engine,
+        verifier: Scorer,
+        budget: Budget | None = None,
+        seed: int = 0,
+        on_event: Callable[[Event], None] | None = None,
+    ) -> None:
+        self.task, self.problem, self.engine, self.verifier = task, problem, engine, verifier
+        self.seed = seed
+        self.tree = ReasoningTree()
+        self.ledger = Ledger()
+        self.limits = Limits(budget or Budget(), self.ledger, lambda reason: self._emit(BudgetHit, reason=reason))
+        self._writer = Writer(task, problem, engine, self.limits.account, seed)
+        self._on_event: Callable[[Event], None] | None = None
+        self._states: dict[Any, Node] = {}
+        self._texts: dict[tuple[int, str], Node] = {}
+        self._candidates = Candidates(task, problem, self.tree)
+        self._verifier_works = False
+        self._noted: set[str] = set()
+        self._plant()
+        if on_event is not None:
+            self.listen(on_event)
+
+    def _plant(self) -> None:
+        prompt = _prompt(self.task, self.problem)
+        found = judge_root(self.task, self.problem)
+        root = self.tree.add(finished=found.finished)
+        root._handle = self.engine.open(prompt, self.account)
+        self._register(root, found)
+
+    def listen(self, on_event: Callable[[Event], None]) -> None:
+        """Call ``on_event`` with every event from now on, the root's first."""
+        self._on_event = on_event
+        self._emit(Added, node=self.root)
+
+    # -- the tree ----------------------------------------------------------------------------------------------------
+
+    @property
+    def root(self) -> Node:
+        """The node without a thought."""
+        return self.tree.root
+
+    @property
+    def max_depth(self) -> int:
+        """Thoughts in the longest path."""
+        return self.task.max_thoughts
+
+    def path(self, node: Node) -> Path:
+        """The thoughts from the root to a node."""
+        return self.tree.path(node)
+
+    def rng(self, *names: object) -> random.Random:
+        """The random stream called by ``names``, private to this problem and seed."""
+        return random.Random(stream_key(self.seed, str(self.problem), *names))
+
+    # -- growing -----------------------------------------------------------------------------------------------------
+
+    async def expand(
+        self,
+        nodes: Sequence[Node],
+        k: int | Sequence[int],
+        *,
+        temperature: float | None = None,
+        round: int = 0,
+        merge: bool = True,
+    ) -> list[Node]:
+        """Draw ``k`` thoughts after each node, all in one engine call; returns the new nodes.
+
+        Children come in the order of ``nodes``, then of the branch that first wrote them. A thought the task turns away
+        is counted as rejected; one that repeats a sibling, or leads to a state the tree has already, raises that node's
+        ``count`` instead of becoming a node. Finished nodes and nodes at ``max_depth`` get no children.
+
+        Parameters
+        ----------
+        nodes : sequence of Node
+        k : int or sequence of int
+            How many thoughts to draw (``sample`` mode) or to take from one reply (``propose`` mode), for all nodes or for
+            each.
+        temperature : float, optional
+            In place of the task's; 0 is greedy.
+        round : int
+            The same node and round give the same texts; another round gives fresh ones.
+        merge : bool
+            Whether equal states are merged (repeated siblings always are).
+
+        Raises
+        ------
+        BudgetReached
+            If nothing more may be drawn.
+        """
+        counts = [k] * len(nodes) if isinstance(k, int) else list(k)
+        if len(counts) != len(nodes) or any(count < 1 for count in counts):
+            raise ConfigError(f"expand needs a k of at least 1 for each of {len(nodes)} nodes, not {shown(k)}")
+        for node in nodes:
+            if node.pruned is not None:
+                raise ConfigError(f"node {node.id} cannot be expanded: it was pruned ({node.pruned})")
+        wanted = [(n, count) for n, count in zip(nodes, counts, strict=True) if self._may_grow(n)]
+        if not wanted:
+            return []
+        with self.ledger.phase("expand"):
+            admitted = [(node, self.path(node), count) for node, count in self.limits.admit_draws(wanted)]
+            drafts, cut = await self._writer.draft(admitted, temperature=temperature, round=round)
+            if cut:
+                self.limits.cut_short()
+            return self._settle_all(deque(drafts), merge)
+
+    def _may_grow(self, node: Node) -> bool:
+        return not node.finished and node.depth < self.max_depth
+
+    def _settle_all(self, drafts: deque[Draft], merge: bool) -> list[Node]:
+        try:
+            settled = []
+            while drafts:
+                settled.append(self._settle(drafts.popleft(), merge))
+            return [node for node in settled if node is not None]
+        finally:  # empty unless a callback raised
+            for draft in drafts:
+                self._give_back(draft.handle)
+
+    def _settle(self, draft: Draft, merge: bool) -> Node | None:
+        """Make a node of a draft, or merge it, or turn it away."""
+        found = draft.fault or judge(self.task, self.problem, draft.path, draft.text)
+        if isinstance(found, str):
+            self._reject(draft, found)
+            return None
+        into = self._texts.get((draft.parent.id, found.thought.text))
+        if into is None and merge and found.key is not None:
+            into = self._states.get(found.key)
+        if into is not None:
+            self._give_back(draft.handle)
+            self._merge(draft.parent, into, found.thought.text, draft.count)
+            return None
+        if not self.limits.room:
+            self._give_back(draft.handle)
+            self.limits.cut("nodes")
+            return None
+        handle = draft.handle
+        if handle is None:
+            try:
+                handle = self.engine.extend(draft.parent._handle, draft.continuation)
+            except ContextOverflow as error:
+                self._reject(draft, str(error))
+                return None
+        return self._add(draft, found, handle)
+
+    def _reject(self, draft: Draft, reason: str) -> None:
+        self._give_back(draft.handle)
+        self.ledger.rejected += draft.count
+        for _ in range(draft.count):
+            self._emit(Rejected, parent=draft.parent.id, text=draft.text, reason=reason)
+
+    def _add(self, draft: Draft, found: Judgement, handle: Any) -> Node:
+        parent = draft.parent
+        node = self.tree.add(
+            parent,
+            branch=f"{parent.branch}.{draft.branch}" if parent.branch else draft.branch,
+            text=found.thought.text,
+            tokens=draft.tokens,
+            logprobs=draft.logprobs,
+            finished=found.finished,
+            exact=parent.exact,
+        )
+        node._thought, node._handle = found.thought, handle
+        self.ledger.nodes += 1
+        self._texts[parent.id, node.text] = node
+        self._register(node, found)
+        self._emit(Added, node=node)
+        self._merge(parent, node, node.text, draft.count - 1)
+        return node
+
+    def _register(self, node: Node, found: Judgement) -> None:
+        if found.key is not None:
+            self._states.setdefault(found.key, node)
+        if node.finished:
+            self._candidates.complete.append(node)
+
+    def _merge(self, parent: Node, into: Node, text: str, times: int) -> None:
+        into.count += times
+        self.ledger.merged += times
+        for _ in range(times):
+            self._emit(Merged, parent=parent.id, into=into.id, text=text)
+
+    # -- scoring -----------------------------------------------------------------------------------------------------
+
+    async def score(self, nodes: Iterable[Node]) -> None:
+        """Ask the verifier about all nodes that have no score yet, in one go.
+
+        A node the verifier fails on is pruned with the reason, unless it has failed on every node so far.
+
+        Raises
+        ------
+        VerifierError
+            If a score is not a finite number, or the verifier has failed on every node so far.
+        BudgetReached
+            If nothing more may be scored.
+        """
+        asked = list({node.id: node for node in nodes if node.score is None and node.pruned is None}.values())
+        if not asked:
+            return
+        with self.ledger.phase("score"):
+            admitted = self.limits.admit_calls(asked, free=self.verifier.free)
+            self._write(admitted, await self.verifier.score(self, admitted))
+
+    def _write(self, nodes: list[Node], scores: Sequence[float | VerifierError | None]) -> None:
+        if len(scores) != len(nodes):
+            raise VerifierError(f"verifier {self.verifier.name!r} gave {len(scores)} scores for {len(nodes)} nodes")
+        failed: list[tuple[Node, VerifierError]] = []
+        for node, score in zip(nodes, scores, strict=True):
+            if isinstance(score, VerifierError):
+                failed.append((node, score))
+            elif score is None and self.limits.late():
+                self.limits.cut_short()
+            else:
+                node.score = finite(score, node, self.verifier.name)
+                self._verifier_works = True
+                self._emit(Scored, node=node.id, score=node.score)
+        if failed and not self._verifier_works:
+            raise failed[0][1]
+        for node, error in failed:
+            self.prune(node, str(error))
+
+    # -- choosing ----------------------------------------------------------------------------------------------------
+
+    def rank(self, nodes: Iterable[Node], key: Key | None = None) -> list[Node]:
+        """Nodes sorted best first: by ``key`` (default: the score), then by likelihood, then lower id.
+
+        Both numbers are rounded to 1e-4, so that near ties fall the same way whatever the floating-point noise of batch,
+        device or thread count. None ranks last.
+        """
+        return ranked(nodes, key)
+
+    def keep(self, nodes: Sequence[Node], b: int, key: Key | None = None) -> list[Node]:
+        """The ``b`` best, best first; the others are pruned with their rank as the reason."""
+        standing = ranked((node for node in nodes if node.pruned is None), key)
+        for place, node in enumerate(standing[b:], start=b + 1):
+            self.prune(node, f"rank {place} of {len(standing)}, kept {b}")
+        return standing[:b]
+
+    def prune(self, node: Node, reason: str) -> None:
+        """Drop a node and give back its handle. A node is pruned once; the root keeps its handle."""
+        if node.pruned is not None:
+            return
+        node.pruned = reason
+        if node.parent is not None:
+            self._give_back(node._handle)
+            node._handle = None
+        self._emit(Pruned, node=node.id, reason=reason)
+
+    # -- answers -----------------------------------------------------------------------------------------------------
+
+    def answer(self, node: Node) -> str | None:
+        """The answer of a complete path; None, and the node pruned, if the task cannot read one."""
+        answer = self._candidates.answer(node)
+        if answer is None:
+            self.prune(node, self._candidates.faults[node.id])
+        return answer
+
+    def finish(self, node: Node, value: float | None = None) -> None:
+        """Hand in a complete path as a candidate answer.
+
+        Candidates compare by ``value`` (votes, a path's total …; default: the score), then as in :meth:`rank`.
+        """
+        if not node.finished:
+            raise ConfigError(f"node {node.id} cannot be handed in: the task does not call its path a solution")
+        if node in self._candidates or (answer := self.answer(node)) is None:
+            return
+        self._candidates.hand_in(node, value)
+        self._emit(Finished, node=node.id, answer=answer)
+
+    @property
+    def best(self) -> Node:
+        """The best node so far.
+
+        That is the best candidate handed in; failing that the best complete path that was not pruned; failing that the
+        deepest node, one that was not pruned before one that was, the best-ranked of its depth.
+        """
+        return self._candidates.best()
+
+    # -- the rest ----------------------------------------------------------------------------------------------------
+
+    @property
+    def account(self) -> Account:
+        """Who pays for engine calls made on behalf of this search."""
+        return self.limits.account
+
+    def warn(self, message: str) -> None:
+        """Log a warning, once a search."""
+        if message not in self._noted:
+            self._noted.add(message)
+            _log.warning(message)
+
+    def close(self) -> None:
+        """Give back every handle. The tree stays."""
+        for node in self.tree:
+            self._give_back(node._handle)
+            node._handle = None
+
+    def _give_back(self, handle: Any) -> None:
+        if handle is not None:
+            self.engine.release(handle)
+
+    def _emit(self, kind: type[E], **fields: Any) -> None:
+        if self._on_event is not None:
+            self._on_event(kind(**fields))
+
+
+def _prompt(task: Task, problem: Any) -> Prompt:
+    try:
+        return task.prompt(problem)
+    except RkscTotError:
+        raise
+    except NotImplementedError:
+        raise TaskError(f"task {task.name!r} has no prompt", hint="write its prompt method") from None
+    except Exception as error:
+        raise TaskError(f"prompt raised {named(error)} for {shown(problem)}", hint="check_task says more") from error

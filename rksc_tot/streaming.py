@@ -1,0 +1,99 @@
+"""A search watched from outside: its events one by one, and its result at the end."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from typing import Any, Generic, TypeVar
+
+from rksc_tot.budget import BudgetReached
+from rksc_tot.errors import ConfigError
+from rksc_tot.events import Event
+
+R = TypeVar("R")
+Start = Callable[[Callable[[Event], None]], Coroutine[Any, Any, R]]
+
+
+class _Run(Generic[R]):
+    """What both kinds of stream share.
+
+    Parameters
+    ----------
+    start : callable
+        Given the callback for events, the coroutine that searches.
+    """
+
+    def __init__(self, start: Start[R]) -> None:
+        self._start = start
+        self._result: R | None = None
+
+    @property
+    def result(self) -> R:
+        """What the search found. Raises ConfigError while it has not ended."""
+        if self._result is None:
+            raise ConfigError("the stream has no result yet", hint="take its events to the end first")
+        return self._result
+
+
+class EventStream(_Run[R]):
+    """Events of one search in a plain ``for`` loop.
+
+    The search works in a thread and waits for the loop, so that each event can be looked at while the tree stands still.
+    Leaving the loop early stops the search at its next event; ``result`` is then the best so far.
+    """
+
+    def __iter__(self) -> Iterator[Event]:
+        events: queue.Queue[Event | None] = queue.Queue(maxsize=1)
+        left = threading.Event()
+        failure: list[BaseException] = []
+
+        def on_event(event: Event) -> None:
+            if not left.is_set():
+                events.put(event)
+            if left.is_set():
+                raise BudgetReached("nobody watches the stream any more")
+
+        def search() -> None:
+            try:
+                self._result = asyncio.run(_awaited(self._start(on_event)))
+            except BaseException as error:
+                failure.append(error)
+            finally:
+                events.put(None)
+
+        thread = threading.Thread(target=search, name="rksc_tot.stream", daemon=True)
+        thread.start()
+        ended = False
+        try:
+            while (event := events.get()) is not None:
+                yield event
+            ended = True
+        finally:
+            left.set()
+            while not ended and events.get() is not None:
+                pass
+            thread.join()
+        if failure:
+            raise failure[0]
+
+
+class AsyncEventStream(_Run[R]):
+    """Events of one search in an ``async for`` loop. Leaving the loop early cancels the search."""
+
+    async def __aiter__(self) -> AsyncIterator[Event]:
+        events: asyncio.Queue[Event | None] = asyncio.Queue()
+        search = asyncio.ensure_future(self._start(events.put_nowait))
+        search.add_done_callback(lambda _: events.put_nowait(None))
+        try:
+            while (event := await events.get()) is not None:
+                yield event
+        finally:
+            search.cancel()
+            await asyncio.wait({search})
+        self._result = search.result()
+
+
+async def _awaited(work: Coroutine[Any, Any, R]) -> R:
+    return await work

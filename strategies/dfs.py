@@ -1,0 +1,38 @@
+"""Tree of Thoughts, depth first: Algorithm 2 of Yao et al. 2023, https://arxiv.org/abs/2305.10601."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from pydantic import Field
+from rksc_tot.strategies.base import Strategy
+
+from rksc_tot.search import Search
+
+
+class DFS(Strategy):
+    """ToT-DFS: the most promising state first; states not above the ``threshold`` are pruned; then it backtracks."""
+
+    name: ClassVar[str] = "dfs"
+    k: int = Field(5, ge=1, description="thoughts generated after each state")
+    threshold: float = Field(0.0, allow_inf_nan=True, description="v_th, in the verifier's units")
+    max_solutions: int = Field(1, ge=1, description="complete paths after which to stop")
+
+    async def run(self, search: Search) -> None:
+        """Algorithm 2, with a stack in place of the recursion."""
+        stack, found = [search.root], 0
+        while stack and found < self.max_solutions:
+            node = stack.pop()
+            if node.finished:
+                search.finish(node)
+                found += 1
+                continue
+            children = await search.expand([node], self.k)
+            await search.score(children)
+            promising = []
+            for child in search.rank(children):
+                if child.score is not None and child.score > self.threshold:
+                    promising.append(child)
+                else:
+                    search.prune(child, f"value {child.score} is not above {self.threshold:g}")
+            stack.extend(reversed(promising))

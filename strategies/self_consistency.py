@@ -1,0 +1,33 @@
+"""Self-consistency: Wang et al. 2022, https://arxiv.org/abs/2203.11171."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import ClassVar
+
+from pydantic import Field
+from rksc_tot.strategies.base import Strategy
+from rksc_tot.strategies.chain import draw_chains
+
+from rksc_tot.search import Search
+
+
+class SelfConsistency(Strategy):
+    """Self-consistency: whole chains without search; the answer most of them give wins, ties go to the better score."""
+
+    name: ClassVar[str] = "self_consistency"
+    n: int = Field(10, ge=1, description="chains")
+
+    async def run(self, search: Search) -> None:
+        """Draw, count the votes, and score only what is tied."""
+        ends = await draw_chains(search, self.n)
+        votes: Counter[str | None] = Counter()
+        for node in ends:
+            votes[search.answer(node)] += node.count
+        del votes[None]
+        for node in ends:
+            search.finish(node, votes[search.answer(node)])
+        most = max(votes.values(), default=0)
+        tied = [answer for answer, count in votes.items() if count == most]
+        if len(tied) > 1:
+            await search.score(node for node in ends if search.answer(node) in tied)

@@ -1,0 +1,10 @@
+"""Verifiers: who scores a node."""
+
+from rksc_tot.verifiers.base import VERIFIERS, Verifier
+from rksc_tot.verifiers.function import FunctionVerifier, verifier
+from rksc_tot.verifiers.likelihood import Likelihood
+from rksc_tot.verifiers.lm_value import LMValue
+from rksc_tot.verifiers.lm_vote import LMVote
+from rksc_tot.verifiers.random import Random
+
+__all__ = ["VERIFIERS", "FunctionVerifier", "LMValue", "LMVote", "Likelihood", "Random", "Verifier", "verifier"]

@@ -1,0 +1,69 @@
+"""What a verifier is, and which there are.
+
+The short way to write one is the ``@verifier`` decorator on a function of (problem, path), see
+:mod:`rksc_tot.verifiers.function`. A class is for verifiers that need the search: its engine, its tree, several nodes at
+once. Name it in ``VERIFIERS``, or in the entry-point group ``rksc_tot.verifiers`` of your own package; the tests in
+``tests/verifiers`` then run it through the contract.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pydantic import BaseModel, ConfigDict
+
+from rksc_tot.engine.base import LabelRequest, LabelScores
+from rksc_tot.errors import ContextOverflow, VerifierError
+from rksc_tot.registry import Registry
+from rksc_tot.search import Search
+from rksc_tot.tree import Node
+
+Score = float | VerifierError | None
+
+
+class Verifier(BaseModel):
+    """Scores nodes; higher is better. Holds no state: one object serves many searches.
+
+    ``name``: for messages and reports. ``free``: whether it asks nobody, so that its scores are no verifier calls.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
+    name: str = ""
+    free: bool = False
+
+    async def score(self, search: Search, nodes: Sequence[Node]) -> Sequence[Score]:
+        """One entry for each node, in order.
+
+        A finite number is its score; a VerifierError says why this node could not be scored and prunes it; None means that
+        the time ran out before its turn. Raising ends the search.
+        """
+        raise NotImplementedError
+
+    def failure(self, node: Node, what: str, hint: str = "") -> VerifierError:
+        """The error that says what went wrong with a node."""
+        return VerifierError(f"verifier {self.name!r} failed on node {node.id}: {what}", hint=hint)
+
+
+async def ask_labels(search: Search, requests: Sequence[LabelRequest]) -> list[LabelScores | ContextOverflow]:
+    """Label probabilities of all requests; where one overflows the context, the others are asked again without it."""
+    if not requests:
+        return []
+    try:
+        return [*await search.engine.label(requests, search.account)]
+    except ContextOverflow as error:
+        if len(requests) == 1:
+            return [error]
+    return [(await ask_labels(search, [request]))[0] for request in requests]
+
+
+VERIFIERS: Registry[Verifier] = Registry(
+    kind="verifier",
+    base=Verifier,
+    group="rksc_tot.verifiers",
+    built_in={
+        "likelihood": "rksc_tot.verifiers.likelihood:Likelihood",
+        "lm_value": "rksc_tot.verifiers.lm_value:LMValue",
+        "lm_vote": "rksc_tot.verifiers.lm_vote:LMVote",
+        "random": "rksc_tot.verifiers.random:Random",
+    },
+)

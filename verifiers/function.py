@@ -1,0 +1,208 @@
+"""A verifier from any Python function of (problem, path).
+
+::
+
+    @verifier
+    def close_to_24(problem, path):
+        return -abs(24 - max(path.state or problem))
+
+    @verifier(timeout=5, attempts=3, concurrency=8)
+    async def judged(problem, path):
+        return await ask_my_service(problem, path.text)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import inspect
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, overload
+
+from pydantic import Field
+from rksc_tot.verifiers.base import Score, Verifier
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, stop_after_attempt
+
+from rksc_tot.errors import VerifierError
+from rksc_tot.judgement import named
+from rksc_tot.search import Search
+from rksc_tot.task import Path
+from rksc_tot.tree import Node
+
+Function = Callable[[Any, Path], Any]
+
+
+class FunctionVerifier(Verifier):
+    """Asks a function.
+
+    A node on which the function raises, or does not return in time, is pruned and the search goes on, unless the function
+    has failed on every node so far: then nothing can be verified and VerifierError is raised. A return value that is no
+    finite number is a mistake in the function and always raises.
+
+    Parameters
+    ----------
+    function : callable
+        Plain or async. A plain one works in a daemon thread, so that one that hangs is left behind: it holds up neither the
+        other nodes nor the end of the program.
+    timeout : float or None
+        Seconds for each attempt. None: no limit, and a plain function is called in the event loop itself, which is fastest.
+    attempts : int
+        How often a node is tried.
+    wait : float
+        Seconds before the second attempt, doubled before each further one.
+    concurrency : int or None
+        Nodes asked about at the same time. None: 1 for a plain function, which need not be thread-safe then; 16 for an async
+        one.
+    on_error : {"prune", "raise"}
+        Whether a node that could not be verified is pruned, or ends the search.
+    """
+
+    function: Function
+    timeout: float | None = Field(30.0, gt=0)
+    attempts: int = Field(1, ge=1)
+    wait: float = Field(0.5, ge=0)
+    concurrency: int | None = Field(None, ge=1)
+    on_error: Literal["prune", "raise"] = "prune"
+
+    def __call__(self, problem: Any, path: Path) -> Any:
+        """The function itself."""
+        return self.function(problem, path)
+
+    @property
+    def is_async(self) -> bool:
+        """Whether the function is a coroutine function."""
+        return inspect.iscoroutinefunction(self.function) or inspect.iscoroutinefunction(
+            getattr(self.function, "__call__", None)  # noqa: B004 - not whether it is callable, but how
+        )
+
+    async def score(self, search: Search, nodes: Sequence[Node]) -> Sequence[Score]:
+        """Ask about all nodes, ``concurrency`` at a time."""
+        gate = asyncio.Semaphore(self.concurrency or (16 if self.is_async else 1))
+
+        async def ask(node: Node) -> Score:
+            async with gate:
+                return await self._try(search, node)
+
+        scores = await asyncio.gather(*map(ask, nodes))
+        if self.on_error == "raise":
+            for score in scores:
+                if isinstance(score, VerifierError):
+                    raise score
+        return scores
+
+    async def _try(self, search: Search, node: Node) -> Score:
+        """The function's value, the error after the last attempt, or None when the search is out of time."""
+
+        def pause(state: RetryCallState) -> float:
+            left = search.limits.seconds_left
+            wanted: float = self.wait * 2 ** (state.attempt_number - 1)
+            return wanted if left is None else max(0.0, min(wanted, left))
+
+        attempts = AsyncRetrying(
+            stop=lambda state: stop_after_attempt(self.attempts)(state) or search.limits.late(),
+            retry=retry_if_exception_type((_Raised, TimeoutError)),
+            wait=pause,
+            reraise=True,
+        )
+        if search.limits.late():
+            return None
+        path = search.path(node)
+        try:
+            value: Score = await attempts(self._attempt, search, path)
+        except _Raised as raised:
+            return self.failure(node, f"it raised {named(raised.error)}", self._tries)
+        except TimeoutError:
+            if search.limits.late():
+                return None
+            return self.failure(node, f"no score within {self.timeout:g} s", f"{self._tries}; give it a longer timeout")
+        return value
+
+    @property
+    def _tries(self) -> str:
+        return f"tried {'once' if self.attempts == 1 else f'{self.attempts} times'}"
+
+    async def _attempt(self, search: Search, path: Path) -> Any:
+        limits = [seconds for seconds in (self.timeout, search.limits.seconds_left) if seconds is not None]
+        if not limits:
+            return await self._call(search.problem, path, threaded=False)
+        call = asyncio.ensure_future(self._call(search.problem, path, threaded=not self.is_async))
+        try:
+            await asyncio.wait({call}, timeout=max(0.0, min(limits)))
+            if not call.done():
+                raise TimeoutError
+            return call.result()
+        finally:
+            call.cancel()
+
+    async def _call(self, problem: Any, path: Path, *, threaded: bool) -> Any:
+        try:
+            value = await _in_thread(self.function, problem, path) if threaded else self.function(problem, path)
+            return await value if inspect.isawaitable(value) else value
+        except _Raised:
+            raise
+        except Exception as error:
+            raise _Raised(error) from error
+
+
+class _Raised(Exception):
+    """Wraps what the function raised, even a StopIteration or SystemExit."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+        super().__init__(str(error))
+
+
+def _in_thread(function: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
+    """Call a function in a daemon thread of its own: a pool would wait for its threads when the program ends."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[Any] = loop.create_future()
+
+    def settle(value: Any, raised: _Raised | None) -> None:
+        if future.done():
+            return
+        if raised is None:
+            future.set_result(value)
+        else:
+            future.set_exception(raised)
+
+    def work() -> None:
+        value, raised = None, None
+        try:
+            value = function(*args)
+        except BaseException as error:
+            raised = _Raised(error)
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(settle, value, raised)
+
+    context = contextvars.copy_context()
+    threading.Thread(target=context.run, args=(work,), name="rksc_tot.verifier", daemon=True).start()
+    return future
+
+
+@overload
+def verifier(function: Function, /) -> FunctionVerifier: ...
+@overload
+def verifier(
+    *,
+    name: str | None = None,
+    timeout: float | None = 30.0,
+    attempts: int = 1,
+    wait: float = 0.5,
+    concurrency: int | None = None,
+    on_error: Literal["prune", "raise"] = "prune",
+) -> Callable[[Function], FunctionVerifier]: ...
+def verifier(
+    function: Function | None = None, /, *, name: str | None = None, **options: Any
+) -> FunctionVerifier | Callable[[Function], FunctionVerifier]:
+    """Make a verifier of a function of (problem, path) that returns a number, higher is better.
+
+    Bare or with options, which are the fields of :class:`FunctionVerifier`; ``name`` is the function's by default.
+    """
+
+    def made(function: Function) -> FunctionVerifier:
+        named = name or getattr(function, "__name__", type(function).__name__)
+        return FunctionVerifier(name=named, function=function, **options)
+
+    return made if function is None else made(function)

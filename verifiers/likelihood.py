@@ -1,0 +1,35 @@
+"""How likely the model found what it wrote: free, since generation computed it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Literal
+
+from rksc_tot.verifiers.base import Score, Verifier
+
+from rksc_tot.search import Search
+from rksc_tot.tree import Node
+
+
+class Likelihood(Verifier):
+    """Likelihood: the geometric mean of the token probabilities, 0..1, of the last thought or of the whole path.
+
+    That is exp(mean log-probability), under the model at temperature 1. Proposed thoughts (``mode="propose"``) were never
+    drawn on their own path, so they have none.
+    """
+
+    name: str = "likelihood"
+    free: bool = True
+    of: Literal["thought", "path"] = "thought"
+
+    async def score(self, search: Search, nodes: Sequence[Node]) -> Sequence[Score]:
+        """Read the scores off the nodes."""
+        return [self._likelihood(search, node) for node in nodes]
+
+    def _likelihood(self, search: Search, node: Node) -> Score:
+        thoughts = search.tree.lineage(node) if self.of == "path" else [node]
+        logprobs = [logprob for thought in thoughts for logprob in thought.logprobs]
+        if not logprobs and search.task.mode == "propose":
+            return self.failure(node, "a proposed thought has no likelihood", "use another verifier, or mode 'sample'")
+        return math.exp(sum(logprobs) / len(logprobs)) if logprobs else 1.0

@@ -1,0 +1,64 @@
+"""The model values a state: the *value* prompt of Tree of Thoughts, Yao et al. 2023, https://arxiv.org/abs/2305.10601.
+
+The paper samples a verdict ("sure", "likely", "impossible") a few times and adds up its worth; here the expectation is read
+off the label probabilities, without sampling.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from rksc_tot.verifiers.base import Score, Verifier, ask_labels
+
+from rksc_tot.engine.base import LabelRequest, LabelScores
+from rksc_tot.errors import ContextOverflow
+from rksc_tot.judgement import named
+from rksc_tot.search import Search
+from rksc_tot.task import Question
+from rksc_tot.tree import Node
+
+
+class LMValue(Verifier):
+    """LM value: the task's question is put to the model at the node; the score is the expected worth of its label.
+
+    ``node.labels`` gets the probability of each label, and under ``outside`` the mass the model gave to anything else.
+    """
+
+    name: str = "lm_value"
+
+    async def score(self, search: Search, nodes: Sequence[Node]) -> Sequence[Score]:
+        """Ask about all nodes at once."""
+        questions = [self._question(search, node) for node in nodes]
+        requests = [
+            LabelRequest(node._handle, question.text, tuple(question.labels))
+            for node, question in zip(nodes, questions, strict=True)
+            if isinstance(question, Question)
+        ]
+        replies = iter(await ask_labels(search, requests))
+        return [
+            self._value(search, node, question, next(replies)) if isinstance(question, Question) else question
+            for node, question in zip(nodes, questions, strict=True)
+        ]
+
+    def _question(self, search: Search, node: Node) -> Question | Score:
+        try:
+            question = search.task.question(search.problem, search.path(node))
+        except Exception as error:
+            return self.failure(node, f"question raised {named(error)}")
+        if question is None:
+            return self.failure(node, "the task has no question for it", "write Task.question or use another verifier")
+        if not question.labels or not all(math.isfinite(worth) for worth in question.labels.values()):
+            return self.failure(node, f"the labels {dict(question.labels)!r} are not worth finite numbers")
+        return question
+
+    def _value(self, search: Search, node: Node, question: Question, reply: LabelScores | ContextOverflow) -> Score:
+        if isinstance(reply, ContextOverflow):
+            return self.failure(node, str(reply))
+        node.labels = {**reply.probabilities, "outside": reply.outside}
+        if reply.outside > 0.5:
+            search.warn(
+                f"verifier {self.name!r}: the model gave {reply.outside:.0%} to something else than the labels "
+                f"{', '.join(map(repr, question.labels))} (node {node.id}); ask so that a label comes next"
+            )
+        return sum(probability * question.labels[label] for label, probability in reply.probabilities.items())

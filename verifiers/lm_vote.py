@@ -1,0 +1,83 @@
+"""The model votes across states: the *vote* prompt of Tree of Thoughts, Yao et al. 2023, https://arxiv.org/abs/2305.10601.
+
+The paper samples votes; here the expected share of votes is read off the probabilities of the candidates' numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pydantic import Field
+from rksc_tot.verifiers.base import Score, Verifier, ask_labels
+
+from rksc_tot.engine.base import LabelRequest
+from rksc_tot.errors import ContextOverflow
+from rksc_tot.search import Search
+from rksc_tot.task import Prompt
+from rksc_tot.tree import Node
+
+BALLOT = 9  # candidates a question: each number is one digit
+
+
+class LMVote(Verifier):
+    """LM vote: the candidates are numbered and the model is asked which is the most promising.
+
+    The question stands on the path the candidates have in common. A score is the expected share of all votes, 0..1; more
+    than nine candidates are split into ballots of like size, each with votes in proportion to it. Scores compare within one
+    call only.
+    """
+
+    name: str = "lm_vote"
+    instruction: str = "\nWhich of these continuations is the most promising?\n"
+    prompt: str = "The best is number "
+    longest: int = Field(400, ge=1, description="characters of a candidate that are shown")
+
+    async def score(self, search: Search, nodes: Sequence[Node]) -> Sequence[Score]:
+        """Hold all ballots at once."""
+        ballots = self._ballots(sorted(nodes, key=lambda node: node.id))
+        shares: dict[int, Score] = {ballot[0].id: 1 / len(nodes) for ballot in ballots if len(ballot) == 1}
+        ballots = [ballot for ballot in ballots if len(ballot) > 1]
+        replies = await ask_labels(search, [self._request(search, ballot) for ballot in ballots])
+        for ballot, reply in zip(ballots, replies, strict=True):
+            for number, node in enumerate(ballot, start=1):
+                if isinstance(reply, ContextOverflow):
+                    shares[node.id] = self.failure(node, str(reply))
+                    continue
+                share = reply.probabilities[str(number)]
+                shares[node.id] = share * len(ballot) / len(nodes)
+                node.labels = {str(number): share, "outside": reply.outside}
+        return [shares[node.id] for node in nodes]
+
+    def _ballots(self, nodes: list[Node]) -> list[list[Node]]:
+        count = -(-len(nodes) // BALLOT)
+        return [nodes[len(nodes) * i // count : len(nodes) * (i + 1) // count] for i in range(count)]
+
+    def _request(self, search: Search, ballot: list[Node]) -> LabelRequest:
+        shared = self._common(search, ballot)
+        lines = [self._line(search, shared, number, node) for number, node in enumerate(ballot, start=1)]
+        text = self.instruction + "".join(lines) + self.prompt
+        return LabelRequest(shared._handle, _asked(search, text), tuple(str(i + 1) for i in range(len(ballot))))
+
+    def _common(self, search: Search, ballot: list[Node]) -> Node:
+        """The deepest node above all candidates that still has its handle."""
+        lineages = [search.tree.lineage(node)[:-1] or [node] for node in ballot]
+        shared = search.root
+        for level in zip(*lineages, strict=False):
+            if any(node.id != level[0].id for node in level):
+                break
+            if level[0]._handle is not None:
+                shared = level[0]
+        return shared
+
+    def _line(self, search: Search, shared: Node, number: int, node: Node) -> str:
+        """One candidate on one line, whatever the model wrote."""
+        thoughts = search.path(node)[shared.depth :]
+        text = " ".join(" / ".join(thought.text for thought in thoughts).split())
+        shown = text if len(text) <= self.longest else text[: self.longest] + " …"
+        return f"{number}: {shown}\n"
+
+
+def _asked(search: Search, text: str) -> Prompt:
+    """The question in the form of the task's prompt: plain text, or the user's next turn."""
+    plain = isinstance(search.task.prompt(search.problem), str)
+    return text if plain else [{"role": "user", "content": text.strip()}]
