@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 from pydantic import Field
-from rksc_tot.strategies.base import Strategy
 
 from rksc_tot.search import Search
+from rksc_tot.strategies.base import Strategy
 from rksc_tot.tree import Node
 
 Total = tuple[float, int]  # sum so far, of how many

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import ClassVar
 
 from pydantic import Field
-from rksc_tot.strategies.base import Strategy
 
 from rksc_tot.search import Search
+from rksc_tot.strategies.base import Strategy
 
 
 class DFS(Strategy):

@@ -6,10 +6,10 @@ from collections import Counter
 from typing import ClassVar
 
 from pydantic import Field
-from rksc_tot.strategies.base import Strategy
-from rksc_tot.strategies.chain import draw_chains
 
 from rksc_tot.search import Search
+from rksc_tot.strategies.base import Strategy
+from rksc_tot.strategies.chain import draw_chains
 
 
 class SelfConsistency(Strategy):

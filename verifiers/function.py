@@ -22,7 +22,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal, overload
 
 from pydantic import Field
-from rksc_tot.verifiers.base import Score, Verifier
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, stop_after_attempt
 
 from rksc_tot.errors import VerifierError
@@ -30,6 +29,7 @@ from rksc_tot.judgement import named
 from rksc_tot.search import Search
 from rksc_tot.task import Path
 from rksc_tot.tree import Node
+from rksc_tot.verifiers.base import Score, Verifier
 
 Function = Callable[[Any, Path], Any]
 

@@ -6,10 +6,9 @@ import math
 from collections.abc import Sequence
 from typing import Literal
 
-from rksc_tot.verifiers.base import Score, Verifier
-
 from rksc_tot.search import Search
 from rksc_tot.tree import Node
+from rksc_tot.verifiers.base import Score, Verifier
 
 
 class Likelihood(Verifier):

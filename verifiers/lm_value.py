@@ -9,14 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from rksc_tot.verifiers.base import Score, Verifier, ask_labels
-
 from rksc_tot.engine.base import LabelRequest, LabelScores
 from rksc_tot.errors import ContextOverflow
 from rksc_tot.judgement import named
 from rksc_tot.search import Search
 from rksc_tot.task import Question
 from rksc_tot.tree import Node
+from rksc_tot.verifiers.base import Score, Verifier, ask_labels
 
 
 class LMValue(Verifier):

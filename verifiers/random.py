@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rksc_tot.verifiers.base import Score, Verifier
-
 from rksc_tot.search import Search
 from rksc_tot.tree import Node
+from rksc_tot.verifiers.base import Score, Verifier
 
 
 class Random(Verifier):
