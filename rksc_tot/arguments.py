@@ -22,7 +22,8 @@ MaxSeconds = Annotated[float | None, typer.Option(help="Most seconds of one sear
 AsJson = Annotated[bool, typer.Option("--json", help="Write JSON to stdout and nothing else.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 Settings = Annotated[
-    list[str] | None, typer.Option("--set", help="A setting of the strategy, such as k=16. Repeatable.")
+    list[str] | None,
+    typer.Option("--set", help="A setting of the strategy, such as k=16. Repeatable."),
 ]
 
 

@@ -5,10 +5,7 @@ Everything heavy is imported inside the command that needs it, so that ``--help`
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -27,15 +24,11 @@ from rksc_tot.arguments import (
     budget_of,
     settings_of,
 )
-from rksc_tot.errors import ConfigError
 from rksc_tot.failing import INTERRUPTED, NOT_SOLVED, Interrupt, one_sentence
 
 if TYPE_CHECKING:
     from rksc_tot.compare import Row
     from rksc_tot.engine.base import Engine
-    from rksc_tot.registry import Registry
-    from rksc_tot.show import LiveTree
-    from rksc_tot.solve import Result
     from rksc_tot.task import Task
 
 app = typer.Typer(
@@ -79,6 +72,8 @@ def solve(
     Exit code 0: an answer that is not known to be wrong; 3: no such answer; 1: an error; 130: interrupted.
     """
     with one_sentence(debug):
+        from rksc_tot.lineup import usual_settings
+        from rksc_tot.show.output import watched, write_result
         from rksc_tot.solve import Result
         from rksc_tot.solve import solve as search
         from rksc_tot.strategies import STRATEGIES
@@ -87,23 +82,23 @@ def solve(
         chosen = load_task(task)
         valid = chosen.validate(problem)  # before a model is loaded
         options: dict[str, Any] = {
-            "strategy": STRATEGIES.make(strategy, **settings_of(settings or [])),
+            "strategy": STRATEGIES.make(strategy, **(usual_settings(task, strategy) | settings_of(settings or []))),
             "verifier": verifier or _default_verifier(chosen, valid),
             "budget": budget_of(max_tokens, max_nodes, max_verifier_calls, max_seconds),
             "seed": seed,
         }
         engine = open_engine(model)
         try:
-            with Interrupt() as interrupt, _view(problem, interrupt, live, as_json) as view:
-                result = search(chosen, valid, engine=engine, on_event=view.update, **options)
+            with Interrupt() as interrupt, watched(problem, interrupt, live, as_json) as view:
+                result = search(chosen, problem, engine=engine, on_event=view.update, **options)
                 view.settle(result.best)
         except Exception as error:
             if isinstance(kept := getattr(error, "result", None), Result):
-                _show(kept, as_json)
+                write_result(kept, as_json)
             raise
         finally:
             engine.close()
-        _show(result, as_json)
+        write_result(result, as_json)
         if interrupt.came:
             raise SystemExit(INTERRUPTED)
         if result.answer is None or result.correct is False:
@@ -139,6 +134,7 @@ def compare(
         from rksc_tot.compare import Comparison
         from rksc_tot.lineup import choose_contenders
         from rksc_tot.puzzles import choose_problems
+        from rksc_tot.show.output import progress, write_rows
         from rksc_tot.tasks import load_task
 
         load_task(task)
@@ -147,14 +143,14 @@ def compare(
         budget = budget_of(max_tokens, max_nodes, max_verifier_calls, max_seconds)
         finished: list[Row] = []
         interrupted = False
-        with _progress(len(contenders) * len(chosen), not as_json) as on_result:
+        with progress(len(contenders) * len(chosen), not as_json) as on_result:
             comparison = Comparison(chosen, lambda: open_engine(model), seed, budget, at_once, on_result)
             try:
                 for contender in contenders:
                     finished.append(comparison.run(contender, finished))
             except KeyboardInterrupt:
                 interrupted = True
-        _show_rows(task, chosen, seed, finished, as_json)
+        write_rows(finished, as_json, task=task, seed=seed, problems=chosen)
         if interrupted:
             raise KeyboardInterrupt
         _raise_if_nothing_ran(finished)
@@ -164,27 +160,30 @@ def compare(
 def tasks(debug: Debug = False) -> None:
     """List the tasks."""
     with one_sentence(debug):
+        from rksc_tot.show.output import write_list
         from rksc_tot.tasks import TASKS
 
-        _list(TASKS)
+        write_list(TASKS)
 
 
 @app.command()
 def strategies(debug: Debug = False) -> None:
     """List the strategies."""
     with one_sentence(debug):
+        from rksc_tot.show.output import write_list
         from rksc_tot.strategies import STRATEGIES
 
-        _list(STRATEGIES)
+        write_list(STRATEGIES)
 
 
 @app.command()
 def verifiers(debug: Debug = False) -> None:
     """List the verifiers."""
     with one_sentence(debug):
+        from rksc_tot.show.output import write_list
         from rksc_tot.verifiers import VERIFIERS
 
-        _list(VERIFIERS)
+        write_list(VERIFIERS)
 
 
 def open_engine(model: str | None) -> Engine:
@@ -205,83 +204,12 @@ def _default_verifier(task: Task, problem: Any) -> str:
     return "likelihood" if task.question(problem, Path()) is None else "lm_value"
 
 
-@contextmanager
-def _view(problem: str, interrupt: Interrupt, live: bool, as_json: bool) -> Iterator[LiveTree]:
-    from rksc_tot.show import LiveTree
-
-    view = LiveTree(problem, until=interrupt.raise_if_came, redraw=live)
-    if as_json:
-        yield view
-    else:
-        with view:
-            yield view
-
-
-@contextmanager
-def _progress(total: int, shown: bool) -> Iterator[Callable[[str], None]]:
-    from rich.console import Console
-    from rich.progress import Progress
-
-    console = Console(stderr=True)
-    with Progress(console=console, transient=True, disable=not (shown and console.is_terminal)) as progress:
-        bar = progress.add_task("", total=total)
-        yield lambda label: progress.update(bar, advance=1, description=label)
-
-
-def _show(result: Result, as_json: bool) -> None:
-    if as_json:
-        record = {
-            "problem": result.problem,
-            "answer": result.answer,
-            "correct": result.correct,
-            "path": result.path,
-            "stopped": result.stopped,
-            "ledger": {**result.ledger.model_dump(), "prefill_saved": result.ledger.prefill_saved},
-            "settings": result.settings,
-            "numerics": result.numerics,
-            "best": result.best,
-            "tree": json.loads(result.tree.to_json()),
-        }
-        print(json.dumps(record, default=str))
-    else:
-        from rich.console import Console
-
-        from rksc_tot.show import report
-
-        Console().print(report(result))
-
-
-def _show_rows(task: str, problems: list[str], seed: int, rows: list[Row], as_json: bool) -> None:
-    if as_json:
-        print(
-            json.dumps(
-                {"task": task, "problems": problems, "seed": seed, "rows": [r.model_dump() for r in rows]}, default=str
-            )
-        )
-    else:
-        from rich.console import Console
-
-        from rksc_tot.show.standings import standings
-
-        Console().print(standings(rows))
-
-
 def _raise_if_nothing_ran(rows: list[Row]) -> None:
     from rksc_tot.errors import RkscTotError
 
     failures = [failure for row in rows for failure in row.failures]
     if failures and len(failures) == sum(row.n for row in rows):
         raise RkscTotError(f"every search failed, such as {failures[0].problem!r}: {failures[0].error}")
-
-
-def _list(registry: Registry[Any]) -> None:
-    names = registry.names()
-    for name in names:
-        try:
-            summary = registry.summary(name)
-        except ConfigError as error:
-            summary = f"({error})"
-        print(f"{name:<{max(map(len, names))}}  {summary}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Which contenders ``rksc-tot compare`` lets play, as data."""
+"""Which contenders ``rksc-tot compare`` lets play, as data; their settings are the defaults of ``rksc-tot solve``."""
 
 from __future__ import annotations
 
@@ -57,6 +57,14 @@ LINEUPS: dict[str, tuple[Contender, ...]] = {
         ),
     ),
 }  # fmt: skip
+
+
+def usual_settings(task: str, strategy: str) -> dict[str, Any]:
+    """The settings a task's line-up plays a strategy with; none where it does not."""
+    for contender in LINEUPS.get(task, ()):
+        if (contender.task, contender.strategy) == (task, strategy):
+            return dict(contender.options)
+    return {}
 
 
 def choose_contenders(task: str, only: Sequence[str] = ()) -> list[Contender]:

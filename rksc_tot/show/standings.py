@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
@@ -29,11 +30,19 @@ def standings(rows: Sequence[Row]) -> RenderableType:
             f"{row.prefill_saved:.0%}",
             f"{row.seconds:.1f}",
         )
-    notes = [
-        Text(f"{one_line(row.strategy)}: {len(row.failures)} failed, such as {one_line(row.failures[0].problem)}: "
-             f"{one_line(row.failures[0].error)}")
-        for row in rows if row.failures
-    ]  # fmt: skip
+    notes = _failures(rows)
     if any(row.prefill_tokens != row.distinct_tokens for row in rows):
         notes.append(Text("* more than the distinct tokens: some were computed again after an eviction", style="dim"))
     return Group(table, *notes)
+
+
+def _failures(rows: Sequence[Row], most: int = 5) -> list[Text]:
+    """The problems on which searches failed, each error once."""
+    found = Counter((failure.problem, failure.error) for row in rows for failure in row.failures)
+    notes = [
+        Text(f"{one_line(problem)}: failed in {count} row{'' if count == 1 else 's'}: {one_line(error)}")
+        for (problem, error), count in found.most_common(most)
+    ]
+    if len(found) > most:
+        notes.append(Text(f"and {len(found) - most} more failures; --json has them all"))
+    return notes

@@ -1,0 +1,77 @@
+"""Where the command writes: results to stdout, progress to stderr, JSON alone where JSON was asked for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.progress import Progress
+
+from rksc_tot.compare import Row
+from rksc_tot.errors import ConfigError
+from rksc_tot.failing import Interrupt
+from rksc_tot.registry import Registry
+from rksc_tot.show.live import LiveTree
+from rksc_tot.show.plain import one_line
+from rksc_tot.show.report import report
+from rksc_tot.show.standings import standings
+from rksc_tot.solve import Result
+
+
+@contextmanager
+def watched(problem: str, interrupt: Interrupt, redraw: bool, as_json: bool) -> Iterator[LiveTree]:
+    """A live tree of a search that ends on Ctrl-C; nothing is drawn where JSON was asked for."""
+    view = LiveTree(problem, until=interrupt.raise_if_came, redraw=redraw)
+    if as_json:
+        yield view
+    else:
+        with view:
+            yield view
+
+
+@contextmanager
+def progress(total: int, shown: bool) -> Iterator[Callable[[str], None]]:
+    """A bar on stderr, if that is a terminal; call what it yields after each of ``total`` searches."""
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not (shown and console.is_terminal)) as bar:
+        work = bar.add_task("", total=total)
+        yield lambda label: bar.update(work, advance=1, description=label)
+
+
+def write_result(result: Result, as_json: bool) -> None:
+    """A result as a report or as one JSON object."""
+    if not as_json:
+        Console().print(report(result))
+        return
+    record = {name: getattr(result, name) for name in Result.model_fields}
+    record["ledger"] = {**result.ledger.model_dump(), "prefill_saved": result.ledger.prefill_saved}
+    record["tree"] = json.loads(result.tree.to_json())
+    print(json.dumps(record, default=_plain))
+
+
+def write_rows(rows: Sequence[Row], as_json: bool, **context: Any) -> None:
+    """Rows of a comparison as a table, or as one JSON object together with the ``context``."""
+    if as_json:
+        print(json.dumps({**context, "rows": [row.model_dump() for row in rows]}, default=_plain))
+    else:
+        Console().print(standings(rows))
+
+
+def write_list(registry: Registry[Any]) -> None:
+    """Name and first line of every plug-in; one that cannot be imported says so on its line."""
+    names = registry.names()
+    width = max(map(len, names), default=0)
+    for name in names:
+        try:
+            summary = registry.summary(name)
+        except ConfigError as error:
+            summary = f"({error})"
+        print(f"{name:<{width}}  {one_line(summary)}")
+
+
+def _plain(value: object) -> object:
+    """What JSON has no form for: mappings as objects, anything else as its text."""
+    return dict(value) if hasattr(value, "keys") else str(value)

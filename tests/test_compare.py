@@ -1,0 +1,167 @@
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from rksc_tot import cli
+from rksc_tot.compare import Comparison, Row, matched
+from rksc_tot.errors import ConfigError
+from rksc_tot.intervals import wilson
+from rksc_tot.lineup import LINEUPS, Contender, choose_contenders, usual_settings
+from rksc_tot.models.game24_data import all_puzzles
+from rksc_tot.puzzles import choose_problems
+from rksc_tot.strategies import STRATEGIES
+from rksc_tot.tasks import load_task
+from rksc_tot.verifiers import VERIFIERS
+
+from .game24_player import player
+
+PUZZLES = ["4 5 6 10", "1 2 3 4", "2 5 8 11"]
+FIGURES = {
+    "strategy", "solved", "n", "low", "high", "tokens", "prefill_tokens", "distinct_tokens", "prefill_saved", "verifier_tokens",
+    "seconds",
+}  # fmt: skip
+
+
+def rows(problems, contenders, **options):
+    comparison = Comparison(problems, player, **options)
+    done = []
+    for contender in contenders:
+        done.append(comparison.run(contender, done))
+    return {row.strategy: row for row in done}
+
+
+def without_time(table):
+    return [row.model_dump(exclude={"seconds"}) for row in table.values()]
+
+
+@given(st.integers(0, 200).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
+def test_the_interval_holds_the_share_and_lies_within_0_and_1(counts):
+    solved, n = counts
+    low, high = wilson(solved, n)
+    assert 0 <= low <= high <= 1
+    if n:
+        assert low <= solved / n + 1e-12
+        assert high >= solved / n - 1e-12
+
+
+def test_the_interval_is_wilsons():
+    assert wilson(8, 10) == pytest.approx((0.4902, 0.9433), abs=1e-4)
+    assert wilson(0, 0) == (0.0, 1.0)
+    with pytest.raises(ValueError, match="3 solved of 2"):
+        wilson(3, 2)
+
+
+@pytest.mark.parametrize("contender", [c for lineup in LINEUPS.values() for c in lineup], ids=lambda c: c.label)
+def test_every_contender_of_a_lineup_can_play(contender):
+    load_task(contender.task)
+    STRATEGIES.make(contender.strategy, **contender.options)
+    if contender.verifier is None:
+        assert "checker" in contender.label
+    else:
+        VERIFIERS.make(contender.verifier)
+
+
+def test_labels_are_unique_and_rows_that_others_need_come_first():
+    for lineup in LINEUPS.values():
+        labels = [contender.label for contender in lineup]
+        assert len(set(labels)) == len(labels)
+        for at, contender in enumerate(lineup):
+            assert {contender.equals, contender.price} - {None} <= set(labels[:at])
+
+
+def test_a_task_without_a_lineup_plays_every_strategy():
+    assert [contender.strategy for contender in choose_contenders("game24-chain")] == STRATEGIES.names()
+    assert usual_settings("game24-chain", "bfs") == {}
+    assert usual_settings("game24", "bfs") == {"b": 5, "k": 32}
+
+
+def test_the_whole_lineup_gives_a_row_each_with_all_figures():
+    table = rows(PUZZLES, choose_contenders("game24"))
+    assert list(table) == [contender.label for contender in choose_contenders("game24")]
+    for row in table.values():
+        assert set(row.model_dump()) >= FIGURES
+        assert row.n == 3
+        assert row.low <= row.solved / row.n <= row.high
+        assert row.prefill_tokens == row.distinct_tokens > 0
+        assert not row.failures
+    assert table["ToT-BFS b=5"].solved == 3
+
+
+def test_best_of_n_spends_what_the_tree_search_spent():
+    table = rows(PUZZLES, choose_contenders("game24"))
+    tot, best = table["ToT-BFS b=5"], table["best-of-n with an exact checker, at equal tokens"]
+    assert best.settings["strategy"]["n"] > 1
+    assert best.spent == pytest.approx(tot.spent, rel=0.1)
+
+
+def test_best_of_n_without_its_rows_is_refused():
+    with pytest.raises(ConfigError, match="needs 'ToT-BFS b=5' and 'self-consistency n=20'"):
+        matched(choose_contenders("game24")[-1], [])
+
+
+def test_rows_that_solved_nothing_and_spent_nothing_still_price_a_row():
+    earlier = [Row(strategy="a"), Row(strategy="b")]
+    assert matched(Contender("c", "game24-chain", "best_of_n", equals="a", price="b"), earlier).options == {"n": 1}
+
+
+def test_what_is_found_does_not_depend_on_how_many_searches_are_in_flight():
+    contenders = choose_contenders("game24", ["CoT greedy", "ToT-DFS"])
+    assert without_time(rows(PUZZLES, contenders, at_once=1)) == without_time(rows(PUZZLES, contenders, at_once=3))
+
+
+def test_a_bad_problem_fails_alone_and_counts_as_unsolved():
+    row = rows([*PUZZLES, "1 1 1 1"], choose_contenders("game24", ["ToT-BFS b=5"]))["ToT-BFS b=5"]
+    assert (row.solved, row.n) == (3, 4)
+    assert [failure.problem for failure in row.failures] == ["1 1 1 1"]
+    assert "no way" in row.failures[0].error
+
+
+def test_an_error_that_is_not_ours_fails_alone_too(monkeypatch):
+    from rksc_tot.tasks.game24 import Game24
+
+    original = Game24.validate
+    monkeypatch.setattr(Game24, "validate", lambda self, p: 1 / 0 if p == "1 2 3 4" else original(self, p))
+    row = rows(PUZZLES, choose_contenders("game24", ["ToT-BFS b=5"]))["ToT-BFS b=5"]
+    assert [failure.problem for failure in row.failures] == ["1 2 3 4"]
+    assert "ZeroDivisionError" in row.failures[0].error
+
+
+def test_the_held_out_sets_are_puzzles_and_do_not_overlap():
+    roots, states = (choose_problems(held_out=True), choose_problems(held_out_states=True))
+    assert (len(set(roots)), len(set(states))) == (100, 50)
+    assert not set(roots) & set(states)
+    everything = {" ".join(map(str, puzzle)) for puzzle in all_puzzles()}
+    assert set(roots) | set(states) <= everything
+
+
+def test_rows_of_a_file_are_chosen_by_rank(tmp_path):
+    file = tmp_path / "p.csv"
+    file.write_text("Rank,Puzzles\n1,1 1 4 6\n2,10 6 5 4\n3,1 2 3 4\n")
+    assert choose_problems(file=file, rows="2-3") == ["4 5 6 10", "1 2 3 4"]
+    assert len(choose_problems(file=file)) == 3
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"a,b\n1,2\n", b"Rank,Puzzles\nx,1 2 3 4\n", b"Rank,Puzzles\n1\n", b"\xff\xfe\x00Rank,Puzzles\n"]
+)
+def test_a_file_of_another_form_is_a_sentence(tmp_path, content):
+    file = tmp_path / "p.csv"
+    file.write_bytes(content)
+    with pytest.raises(ConfigError, match=r"p\.csv"):
+        choose_problems(file=file)
+
+
+def test_the_command_writes_the_table_and_the_json(monkeypatch):
+    monkeypatch.setattr(cli, "open_engine", lambda model: player())
+    only = ["--only", "CoT greedy", "--only", "ToT-BFS b=5"]
+    result = CliRunner().invoke(cli.app, ["compare", "game24", *PUZZLES, "1 1 1 1", *only])
+    assert result.exit_code == 0, result.output
+    assert "3/4" in result.stdout
+    assert "failed in 2 rows" in result.stdout
+    assert all(len(line) <= 80 for line in result.stdout.splitlines())
+    record = json.loads(CliRunner().invoke(cli.app, ["compare", "game24", *PUZZLES, "--json", *only]).stdout)
+    assert record["task"] == "game24"
+    assert [row["solved"] for row in record["rows"]][1] == 3
