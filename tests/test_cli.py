@@ -193,6 +193,7 @@ def test_a_terminal_that_knows_ascii_only_is_no_error():
         text=True,
         env=environment,
         check=False,
+        cwd=Path(__file__).parents[1],
     )
     assert done.returncode == 0, done.stderr
     assert "answer: " in done.stdout

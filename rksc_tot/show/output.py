@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -74,4 +74,4 @@ def write_list(registry: Registry[Any]) -> None:
 
 def _plain(value: object) -> object:
     """What JSON has no form for: mappings as objects, anything else as its text."""
-    return dict(value) if hasattr(value, "keys") else str(value)
+    return dict(value) if isinstance(value, Mapping) else str(value)
