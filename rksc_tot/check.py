@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
@@ -11,10 +10,11 @@ from pydantic import ValidationError
 
 from rksc_tot.engine.base import Account, Engine, GenerateRequest, Sampling
 from rksc_tot.errors import RkscTotError
+from rksc_tot.faults import prompt_fault, question_fault
 from rksc_tot.judgement import named, shown
 from rksc_tot.seeds import stream_keys
 from rksc_tot.solve import run_async
-from rksc_tot.task import Path, Question, Reject, Task, Thought
+from rksc_tot.task import Path, Reject, Task, Thought
 
 T = TypeVar("T")
 Level = Literal["ok", "missing", "error"]
@@ -175,10 +175,10 @@ class _Check:
                 self.report(
                     "error", "parse", f"parse raised {named(error)} on {shown(text)}: raise Reject with the reason"
                 )
-                continue
+                break
             if not isinstance(thought, Thought):
                 self.report("error", "parse", f"parse returned {shown(thought)} for {shown(text)}, not a Thought")
-                continue
+                break
             if not text:
                 self.report(
                     "missing", "parse", "parse accepts an empty text: a model that writes nothing would fill the tree"
@@ -202,11 +202,7 @@ class _Check:
             return
         if question is None:
             self.report("missing", "question", "the task has no question: the verifier lm_value cannot be used")
-        elif not isinstance(question, Question):
-            self.report("error", "question", f"question returned {shown(question)}, not a Question")
-        elif fault := prompt_fault(question.text):
-            self.report("error", "question", f"the text of the question {fault}")
-        elif fault := label_fault(question.labels):
+        elif fault := question_fault(question):
             self.report("error", "question", fault)
         else:
             self.report("ok", "question", f"the labels are {', '.join(map(repr, question.labels))}")
@@ -279,33 +275,3 @@ class _Check:
         else:
             self.report("ok", "sample", f"the model wrote {shown(completion.text)} ({completion.finish})")
         return completion.text
-
-
-def prompt_fault(prompt: object) -> str | None:
-    """What is wrong with a prompt, as the end of a sentence, or None."""
-    if isinstance(prompt, str):
-        return None if prompt else "is empty"
-    if not isinstance(prompt, Sequence):
-        return f"is {shown(prompt)}, neither a string nor a list of chat messages"
-    if not prompt:
-        return "holds no message"
-    for message in prompt:
-        if not isinstance(message, Mapping) or {"role", "content"} - message.keys():
-            return f"holds {shown(message)}, not a message with role and content"
-        if not all(isinstance(message[key], str) for key in ("role", "content")):
-            return f"holds {shown(message)}, whose role or content is not a string"
-    return None
-
-
-def label_fault(labels: object) -> str | None:
-    """What is wrong with the labels of a question, as a sentence, or None."""
-    if not isinstance(labels, Mapping) or not all(isinstance(label, str) for label in labels):
-        return f"the labels are {shown(labels)}, not a mapping from label to worth"
-    if len(labels) < 2:
-        return f"the labels are {shown(dict(labels))}: a question needs at least two"
-    if len({label.strip() for label in labels}) < len(labels) or not all(label.strip() for label in labels):
-        return f"the labels {', '.join(map(repr, labels))} are empty or not distinct"
-    for label, worth in labels.items():
-        if isinstance(worth, bool) or not isinstance(worth, int | float) or not math.isfinite(worth):
-            return f"the label {label!r} is worth {shown(worth)}, not a finite number"
-    return None

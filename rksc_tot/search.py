@@ -73,7 +73,7 @@ class Search:
         self._texts: dict[tuple[int, str], Node] = {}
         self._candidates = Candidates(task, problem, self.tree)
         self._verifier_works = False
-        self._noted: set[str] = set()
+        self._warned: set[str] = set()
         self._plant()
         if on_event is not None:
             self.listen(on_event)
@@ -340,10 +340,10 @@ class Search:
         """Who pays for engine calls made on behalf of this search."""
         return self.limits.account
 
-    def warn(self, message: str) -> None:
-        """Log a warning, once a search."""
-        if message not in self._noted:
-            self._noted.add(message)
+    def warn(self, topic: str, message: str) -> None:
+        """Log a warning, the first on its topic in this search."""
+        if topic not in self._warned:
+            self._warned.add(topic)
             _log.warning(message)
 
     def close(self) -> None:

@@ -243,7 +243,7 @@ def _checked(search: Search, answer: str) -> bool | None:
     try:
         correct = search.task.check(search.problem, answer)
     except Exception as error:
-        search.warn(f"check raised {named(error)} on {shown(answer)}; the result is reported as not checked")
+        search.warn("check", f"check raised {named(error)} on {shown(answer)}; the result is reported as not checked")
         return None
     return None if correct is None else bool(correct)
 

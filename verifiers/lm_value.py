@@ -6,11 +6,11 @@ off the label probabilities, without sampling.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from rksc_tot.engine.base import LabelRequest, LabelScores
 from rksc_tot.errors import ContextOverflow
+from rksc_tot.faults import question_fault
 from rksc_tot.judgement import named
 from rksc_tot.search import Search
 from rksc_tot.task import Question
@@ -47,8 +47,8 @@ class LMValue(Verifier):
             return self.failure(node, f"question raised {named(error)}")
         if question is None:
             return self.failure(node, "the task has no question for it", "write Task.question or use another verifier")
-        if not question.labels or not all(math.isfinite(worth) for worth in question.labels.values()):
-            return self.failure(node, f"the labels {dict(question.labels)!r} are not worth finite numbers")
+        if fault := question_fault(question):
+            return self.failure(node, fault, "check_task says more")
         return question
 
     def _value(self, search: Search, node: Node, question: Question, reply: LabelScores | ContextOverflow) -> Score:
@@ -57,7 +57,8 @@ class LMValue(Verifier):
         node.labels = {**reply.probabilities, "outside": reply.outside}
         if reply.outside > 0.5:
             search.warn(
+                "mass outside the labels",
                 f"verifier {self.name!r}: the model gave {reply.outside:.0%} to something else than the labels "
-                f"{', '.join(map(repr, question.labels))} (node {node.id}); ask so that a label comes next"
+                f"{', '.join(map(repr, question.labels))} (node {node.id}); ask so that a label comes next",
             )
         return sum(probability * question.labels[label] for label, probability in reply.probabilities.items())

@@ -1,0 +1,136 @@
+"""What every registered strategy must do, third-party ones included."""
+
+import pytest
+
+from rksc_tot.budget import Budget
+from rksc_tot.engine.mock import MockEngine
+from rksc_tot.events import Finished
+from rksc_tot.solve import solve
+from rksc_tot.strategies import STRATEGIES
+from rksc_tot.task import Reject, function_task
+from rksc_tot.verifiers import verifier
+
+
+@verifier(timeout=None)
+def digit_sum(problem, path):
+    return sum(int(thought.text) for thought in path if thought.text.isdigit())
+
+
+def digits(text, rng):
+    return f"{rng.randrange(10)}\n"
+
+
+def reject(problem, path, text):
+    raise Reject("no")
+
+
+def run(strategy, writer=digits, budget=None, seed=0, on_event=None, depth=3, **options):
+    settings = {
+        "prompt": lambda problem: f"{problem}:\n",
+        "is_solution": lambda problem, path: len(path) == depth,
+        "max_thoughts": 4,
+        "max_thought_tokens": 8,
+    }
+    engine = MockEngine(writer)
+    task = function_task(**settings | options)
+    chosen = {"verifier": digit_sum, "budget": budget, "seed": seed, "on_event": on_event}
+    result = solve(task, "p", engine=engine, strategy=strategy, **chosen)
+    assert engine.handles == 0
+    assert result.ledger.nodes == len(result.tree) - 1
+    return result
+
+
+@pytest.fixture(params=STRATEGIES.names())
+def strategy(request):
+    return request.param
+
+
+def test_it_has_a_summary(strategy):
+    assert STRATEGIES.summary(strategy)
+    assert STRATEGIES.make(strategy).name == strategy
+
+
+def test_it_hands_in_complete_paths_and_answers_with_one(strategy):
+    events = []
+    result = run(strategy, on_event=events.append)
+    assert result.stopped == "finished"
+    assert len(result.path) == 3
+    assert result.answer == result.path[-1]
+    assert result.best in {event.node for event in events if isinstance(event, Finished)}
+
+
+def test_the_same_seed_gives_the_same_search_and_another_one_another(strategy):
+    trees = [run(strategy, seed=seed).tree.to_json() for seed in (0, 0, 1)]
+    assert trees[0] == trees[1]
+    assert trees[0] != trees[2] or strategy == "cot"
+
+
+def test_it_returns_when_nothing_is_ever_complete(strategy):
+    result = run(strategy, depth=99)
+    assert result.answer is None
+    assert len(result.path) == 4
+
+
+@pytest.mark.parametrize("reply", ["", "\n", "x" * 50])
+def test_it_returns_on_empty_and_on_endless_replies(strategy, reply):
+    result = run(strategy, writer=lambda text, rng: reply)
+    assert result.answer is None
+    assert result.best == 0
+    assert result.ledger.rejected > 0
+
+
+def test_it_returns_when_every_thought_is_rejected(strategy):
+    result = run(strategy, parse=reject)
+    assert (result.best, result.answer, result.stopped) == (0, None, "finished")
+
+
+def test_it_returns_when_every_thought_leads_to_one_state(strategy):
+    result = run(strategy, state_key=lambda problem, path: "here")
+    assert result.stopped == "finished"
+
+
+def test_it_copes_with_a_single_child_everywhere(strategy):
+    result = run(strategy, writer=lambda text, rng: "7\n")
+    assert result.path == ["7", "7", "7"]
+
+
+def test_a_problem_solved_at_the_root_needs_no_search(strategy):
+    result = run(strategy, depth=0)
+    assert (result.best, result.answer, result.ledger.tokens_sampled) == (0, "", 0)
+
+
+def test_it_works_on_proposed_thoughts(strategy):
+    result = run(
+        strategy, writer=lambda text, rng: "".join(f"{rng.randrange(10)}\n" for _ in range(9)) + "\n", mode="propose"
+    )
+    assert len(result.path) == 3
+
+
+@pytest.mark.parametrize("amount", [1, 2, 5, 11])
+@pytest.mark.parametrize(
+    ("limit", "counter"), [("nodes", "nodes"), ("tokens", "tokens_sampled"), ("verifier_calls",) * 2]
+)
+def test_a_budget_is_never_exceeded_by_one(strategy, limit, counter, amount):
+    free = getattr(run(strategy).ledger, counter)
+    result = run(strategy, budget=Budget(**{limit: amount}))
+    used = getattr(result.ledger, counter)
+    assert used <= amount
+    if free > amount:
+        assert limit.replace("_", " ") in result.stopped
+    else:
+        assert used == free
+
+
+def test_a_budget_large_enough_changes_nothing(strategy):
+    free = run(strategy)
+    ledger = free.ledger
+    limits = {"nodes": ledger.nodes, "tokens": ledger.tokens_sampled, "verifier_calls": max(1, ledger.verifier_calls)}
+    limited = run(strategy, budget=Budget(**{name: amount + 100 for name, amount in limits.items()}))
+    assert limited.tree.to_json() == free.tree.to_json()
+    assert limited.stopped == "finished"
+
+
+def test_no_time_leaves_the_root(strategy):
+    result = run(strategy, budget=Budget(seconds=1e-9))
+    assert (result.best, result.ledger.tokens_sampled) == (0, 0)
+    assert "seconds" in result.stopped

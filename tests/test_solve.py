@@ -1,0 +1,220 @@
+"""The front door: results, errors with the best so far, and streams."""
+
+import logging
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from rksc_tot.budget import Budget, BudgetReached
+from rksc_tot.engine.mock import MockEngine
+from rksc_tot.errors import ConfigError, EngineError, TaskError, VerifierError
+from rksc_tot.solve import asolve, astream, solve, stream
+from rksc_tot.strategies import BFS, Strategy
+from rksc_tot.task import function_task
+from rksc_tot.verifiers import verifier
+
+
+def make_task(**options):
+    options = {"prompt": lambda problem: "go\n", "is_solution": lambda problem, path: len(path) == 2} | options
+    return function_task(**{"max_thoughts": 2} | options)
+
+
+def make_engine(**options):
+    return MockEngine(lambda text, rng: f"{rng.randrange(1000)}\n", **options)
+
+
+def _raise(error):
+    raise error
+
+
+def test_a_result_says_what_was_found_and_how():
+    task = make_task(check=lambda problem, answer: answer.isdigit(), name="numbers")
+    result = solve(task, 7, engine=make_engine(), strategy=BFS(b=2, k=3), budget=Budget(nodes=99), seed=4)
+    assert result.problem == "7"
+    assert (result.answer, result.correct) == (result.path[-1], True)
+    assert [node.text for node in result.tree.lineage(result.tree[result.best])[1:]] == result.path
+    assert result.stopped == "finished"
+    assert result.settings["strategy"] == {"name": "bfs", "b": 2, "k": 3}
+    assert (result.settings["verifier"], result.settings["seed"]) == ("likelihood", 4)
+    assert result.settings["budget"] == {"nodes": 99}
+    assert result.numerics["model"] == "mock"
+    assert set(result.ledger.seconds) == {"expand", "score", "total"}
+    assert result.ledger.seconds["expand"] + result.ledger.seconds["score"] <= result.ledger.seconds["total"]
+
+
+def test_strategies_verifiers_and_tasks_go_by_name():
+    engine = MockEngine(lambda text, rng: "10 - 4 = 6 (left: 5 6 6)\n")
+    result = solve("game24", "4 5 6 10", engine=engine, strategy="dfs", verifier="random")
+    assert (result.settings["strategy"]["name"], result.settings["verifier"]) == ("dfs", "random")
+    assert result.path == ["10 - 4 = 6 (left: 5 6 6)"]
+    for wrong in ({"strategy": "bsf"}, {"verifier": "prm"}):
+        with pytest.raises(ConfigError, match="there is no"):
+            solve(make_task(), 1, engine=engine, **wrong)
+
+
+@pytest.mark.parametrize("correct", [True, False, None])
+def test_the_tasks_own_check_is_reported_and_never_guides(correct):
+    assert solve(make_task(check=lambda problem, answer: correct), 1, engine=make_engine()).correct is correct
+
+
+def test_a_check_that_raises_is_reported_as_not_checked(caplog):
+    with caplog.at_level(logging.WARNING, "rksc_tot"):
+        result = solve(make_task(check=lambda problem, answer: 1 / 0), 1, engine=make_engine())
+    assert result.correct is None
+    assert "check raised ZeroDivisionError" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"validate": lambda problem: _raise(TaskError("'x' is no number", hint="write 3"))},
+            "'x' is no number - write 3",
+        ),
+        ({"validate": int}, "'x' does not fit the task: ValueError"),
+        ({"prompt": lambda problem: problem.y}, "prompt raised AttributeError.* for 'x'"),
+    ],
+)
+def test_a_problem_that_does_not_fit_is_a_task_error_with_the_value(options, message):
+    engine = make_engine()
+    with pytest.raises(TaskError, match=message):
+        solve(make_task(**options), "x", engine=engine)
+    assert engine.handles == 0
+
+
+def test_a_task_without_a_prompt_is_told_so():
+    from rksc_tot.task import Task
+
+    with pytest.raises(TaskError, match="has no prompt - write"):
+        solve(Task(), "x", engine=make_engine())
+
+
+async def test_solve_works_where_an_event_loop_is_running():
+    result = solve(make_task(), 1, engine=make_engine())
+    again = await asolve(make_task(), 1, engine=make_engine())
+    assert result.tree.to_json() == again.tree.to_json()
+    with pytest.raises(ConfigError):
+        solve(make_task(), 1, engine=make_engine(), strategy="bsf")
+
+
+def test_an_error_in_mid_search_carries_the_best_so_far():
+    @verifier(timeout=None)
+    def late(problem, path):
+        return None if len(path) == 2 and path[-1].text > "5" else 1.0
+
+    engine = make_engine()
+    with pytest.raises(VerifierError, match="'late' gave None for node") as caught:
+        solve(make_task(), 1, engine=engine, verifier=late)
+    found = caught.value.result
+    assert found.answer == found.path[-1]
+    assert len(found.path) == 2
+    assert found.stopped == f"failed: {caught.value}"
+    assert engine.handles == 0
+
+
+def test_an_engine_that_fails_carries_the_best_so_far():
+    class Failing(MockEngine):
+        async def generate(self, requests, account):
+            if account.ledger.nodes:
+                raise EngineError("the engine broke")
+            return await super().generate(requests, account)
+
+    with pytest.raises(EngineError, match="broke") as caught:
+        solve(make_task(), 1, engine=Failing(lambda text, rng: "1\n"))
+    assert caught.value.result.path == ["1"]
+
+
+def test_any_other_error_passes_and_gives_back_the_handles():
+    class Wrong(Strategy):
+        async def run(self, search):
+            await search.expand([search.root], 2)
+            raise KeyError("oops")
+
+    engine = make_engine()
+    with pytest.raises(KeyError, match="oops"):
+        solve(make_task(), 1, engine=engine, strategy=Wrong())
+    assert engine.handles == 0
+
+
+def test_a_callback_may_stop_the_search():
+    seen = []
+
+    def on_event(event):
+        seen.append(event)
+        if len(seen) == stop_at:
+            raise BudgetReached("seen enough")
+
+    for stop_at in (1, 2, 9):
+        seen.clear()
+        result = solve(make_task(), 1, engine=make_engine(), on_event=on_event)
+        assert result.stopped == "seen enough"
+        assert len(seen) == stop_at
+
+
+# -- streams ---------------------------------------------------------------------------------------------------------------
+
+
+def shape(events):
+    return [(event.kind, event.model_dump(mode="json", exclude={"node"})) for event in events]
+
+
+async def test_streams_yield_what_callbacks_see_and_end_with_the_result():
+    seen = []
+    result = await asolve(make_task(), 1, engine=make_engine(), on_event=seen.append)
+    plain, other = stream(make_task(), 1, engine=make_engine()), astream(make_task(), 1, engine=make_engine())
+    assert shape(list(plain)) == shape([event async for event in other]) == shape(seen)
+    assert plain.result.tree.to_json() == other.result.tree.to_json() == result.tree.to_json()
+    assert plain.result.answer == result.answer
+
+
+def test_the_tree_stands_still_while_an_event_is_looked_at():
+    engine = make_engine()
+    run = iter(stream(make_task(), 1, engine=engine, strategy=BFS(b=1, k=1)))
+    assert next(run).node.depth == 0
+    depths = [event.node.depth for event in run if event.kind == "added"]
+    assert depths == [1, 2]
+
+
+def test_a_stream_has_no_result_before_its_end():
+    run = stream(make_task(), 1, engine=make_engine())
+    with pytest.raises(ConfigError, match="to the end"):
+        _ = run.result
+
+
+@pytest.mark.parametrize("after", [1, 2, 5])
+def test_leaving_a_stream_stops_the_search_with_the_best_so_far(after):
+    engine = make_engine()
+    run = stream(make_task(max_thoughts=500, is_solution=lambda problem, path: False), 1, engine=engine)
+    for count, _ in enumerate(run, start=1):
+        if count == after:
+            break
+    assert engine.handles == 0
+    assert run.result.stopped == "nobody watches the stream any more"
+    assert run.result.ledger.nodes < 20
+    assert not [thread for thread in threading.enumerate() if thread.name == "rksc_tot.stream"]
+
+
+async def test_leaving_an_async_stream_cancels_the_search():
+    engine = make_engine()
+    events = aiter(astream(make_task(), 1, engine=engine))
+    await anext(events)
+    await events.aclose()
+    assert engine.handles == 0
+
+
+async def test_streams_raise_the_error_of_the_search():
+    bad = {"engine": make_engine(), "verifier": verifier(timeout=None)(lambda problem, path: None)}
+    with pytest.raises(VerifierError):
+        list(stream(make_task(), 1, **bad))
+    with pytest.raises(VerifierError):
+        _ = [event async for event in astream(make_task(), 1, **bad)]
+
+
+def test_searching_needs_neither_torch_nor_transformers():
+    program = (
+        "import sys, rksc_tot.solve, rksc_tot.check, rksc_tot.engine.mock, rksc_tot.strategies, rksc_tot.verifiers\n"
+        "assert not {'torch', 'transformers'} & set(sys.modules), 'imported'"
+    )
+    subprocess.run([sys.executable, "-P", "-c", program], check=True, timeout=60)
