@@ -73,7 +73,7 @@ def solve(
     """
     with one_sentence(debug):
         from rksc_tot.lineup import usual_settings
-        from rksc_tot.show.output import watched, write_result
+        from rksc_tot.show.output import loading, watched, write_result
         from rksc_tot.solve import Result
         from rksc_tot.solve import solve as search
         from rksc_tot.strategies import STRATEGIES
@@ -87,7 +87,8 @@ def solve(
             "budget": budget_of(max_tokens, max_nodes, max_verifier_calls, max_seconds),
             "seed": seed,
         }
-        engine = open_engine(model)
+        with loading(not as_json):
+            engine = open_engine(model)
         try:
             with Interrupt() as interrupt, watched(problem, interrupt, live, as_json) as view:
                 result = search(chosen, problem, engine=engine, on_event=view.update, **options)

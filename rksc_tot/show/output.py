@@ -33,6 +33,17 @@ def watched(problem: str, interrupt: Interrupt, redraw: bool, as_json: bool) -> 
 
 
 @contextmanager
+def loading(shown: bool) -> Iterator[None]:
+    """A word on stderr, if that is a terminal, while a model is loaded."""
+    console = Console(stderr=True)
+    if shown and console.is_terminal:
+        with console.status("loading the model"):
+            yield
+    else:
+        yield
+
+
+@contextmanager
 def progress(total: int, shown: bool) -> Iterator[Callable[[str], None]]:
     """A bar on stderr, if that is a terminal; call what it yields after each of ``total`` searches."""
     console = Console(stderr=True)
