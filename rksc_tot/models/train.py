@@ -46,8 +46,8 @@ class Recipe:
     warmup_steps: int = 100
     weight_decay: float = 0.05
     value_docs: int = 40  # documents a step
-    steps_docs: int = 14
-    solve_docs: int = 4
+    steps_docs: int = 20
+    solve_docs: int = 6
 
 
 class Batch(NamedTuple):
@@ -154,6 +154,18 @@ def losses(model: LlamaForCausalLM, batch: Batch, recipe: Recipe) -> tuple[Tenso
     return total, figures
 
 
+def build_optimisers(model: LlamaForCausalLM, recipe: Recipe) -> list[torch.optim.Optimizer]:
+    """Muon for the matrices inside the layers (its update scaled to AdamW's size), AdamW for embeddings and norms."""
+    matrices = [w for name, w in model.named_parameters() if w.ndim == 2 and "embed" not in name]
+    others = [w for name, w in model.named_parameters() if w.ndim != 2 or "embed" in name]
+    return [
+        torch.optim.Muon(
+            matrices, lr=recipe.peak_rate, weight_decay=recipe.weight_decay, adjust_lr_fn="match_rms_adamw"
+        ),
+        torch.optim.AdamW(others, lr=recipe.peak_rate, betas=(0.9, 0.98), weight_decay=recipe.weight_decay),
+    ]
+
+
 def rate_at(done: float, step: int, recipe: Recipe) -> float:
     """Learning rate after a share ``done`` of the time: warm-up, flat, then linear to the floor."""
     if step < recipe.warmup_steps:
@@ -190,20 +202,21 @@ def main(
     unseen = held_out(read_puzzles(exclude, rows) if exclude else ())
     source = Generator(random.Random(seed), unseen)
     model = build_model(recipe, seed)
-    optimiser = torch.optim.AdamW(model.parameters(), lr=recipe.peak_rate, betas=(0.9, 0.98), weight_decay=recipe.weight_decay)
+    optimisers = build_optimisers(model, recipe)
     start, tokens, mean = time.perf_counter(), 0, {}
     for step in range(steps):
         docs = [source.value() for _ in range(recipe.value_docs)]
         docs += [source.steps() for _ in range(recipe.steps_docs)]
         docs += [source.solve() for _ in range(recipe.solve_docs)]
         batch = encode(tokenizer, docs)
-        for group in optimiser.param_groups:
-            group["lr"] = rate_at(step / steps, step, recipe)
         loss, figures = losses(model, batch, recipe)
-        optimiser.zero_grad(set_to_none=True)
+        model.zero_grad(set_to_none=True)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimiser.step()
+        for optimiser in optimisers:
+            for group in optimiser.param_groups:
+                group["lr"] = rate_at(step / steps, step, recipe)
+            optimiser.step()
         tokens += batch.ids.numel()
         mean = {k: 0.98 * mean.get(k, v) + 0.02 * v for k, v in figures.items()}
         if step % 100 == 99:
