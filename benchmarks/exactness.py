@@ -166,8 +166,12 @@ def measure(options: Options) -> dict[str, Any]:
     for family, config in refused().items():
         torch.manual_seed(0)
         try:
-            _, capabilities = probe(AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval(), Arena(1 << 30))
-            reasons[family] = f"{capabilities.route} route, {capabilities.difference:.1e}; {'; '.join(capabilities.notes)}"
+            _, capabilities = probe(
+                AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval(), Arena(1 << 30)
+            )
+            reasons[family] = (
+                f"{capabilities.route} route, {capabilities.difference:.1e}; {'; '.join(capabilities.notes)}"
+            )
         except UnsupportedModel as error:
             reasons[family] = str(error)
     return {"max_abs_diff": differences, "fast_path": fast, "other_route": other, "refused": reasons}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import torch
 from torch import Tensor
 
@@ -23,9 +25,7 @@ class Arena:
     @property
     def bytes_per_row(self) -> int:
         """Bytes of one token's KV over all layers; 0 before the first forward pass."""
-        return sum(
-            t.shape[0] * t.shape[2] * t.element_size() for t in (*self.keys.values(), *self.values.values())
-        )
+        return sum(t.shape[0] * t.shape[2] * t.element_size() for t in (*self.keys.values(), *self.values.values()))
 
     def reserve(self, extent: int) -> None:
         """Make room for slots 0..extent-1."""
@@ -63,9 +63,7 @@ class Arena:
 
 def is_run(slots: list[int]) -> bool:
     """Whether slots are consecutive, so that they can be read as a view."""
-    return bool(slots) and slots[-1] - slots[0] == len(slots) - 1 and all(
-        b - a == 1 for a, b in zip(slots, slots[1:], strict=False)
-    )
+    return bool(slots) and slots[-1] - slots[0] == len(slots) - 1 and all(b - a == 1 for a, b in pairwise(slots))
 
 
 def gather(store: Tensor, slots: slice | Tensor) -> Tensor:

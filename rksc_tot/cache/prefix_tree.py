@@ -26,7 +26,18 @@ from rksc_tot.errors import CacheError
 class Segment:
     """A run of tokens without a fork. Only :class:`PrefixTree` changes it."""
 
-    __slots__ = ("children", "handles", "logits", "parent", "pins", "slots", "start", "stored_once", "tokens", "used_at")
+    __slots__ = (
+        "children",
+        "handles",
+        "logits",
+        "parent",
+        "pins",
+        "slots",
+        "start",
+        "stored_once",
+        "tokens",
+        "used_at",
+    )
 
     def __init__(self, parent: Segment | None, tokens: list[int], start: int) -> None:
         self.parent = parent

@@ -59,9 +59,7 @@ def probe(model: PreTrainedModel, arena: Arena) -> tuple[Forward, Capabilities]:
     for route in ("fast", "mask"):
         try:
             forward.take(route)
-            difference = max(
-                float((a - b).abs().max()) for a, b in zip(_tree(forward, ids), reference, strict=True)
-            )
+            difference = max(float((a - b).abs().max()) for a, b in zip(_tree(forward, ids), reference, strict=True))
         except Exception as error:  # anything a foreign model does here means: not by this route
             notes.append(f"{route} route: {type(error).__name__}: {str(error)[:200]}")
             continue
@@ -86,7 +84,9 @@ def _context(config: Any) -> tuple[int, list[str]]:
     if not changing:
         return int(context), []
     context = int(original or context)
-    return context, [f"{changing[0]} RoPE changes with length: paths end at {context} tokens, where it is still constant"]
+    return context, [
+        f"{changing[0]} RoPE changes with length: paths end at {context} tokens, where it is still constant"
+    ]
 
 
 def _sample_ids(vocabulary: int) -> list[int]:
@@ -95,7 +95,8 @@ def _sample_ids(vocabulary: int) -> list[int]:
 
 
 def _branches(ids: list[int]) -> list[tuple[list[int], tuple[int, ...]]]:
-    at, found = TRUNK, []
+    at = TRUNK
+    found: list[tuple[list[int], tuple[int, ...]]] = []
     for steps in BRANCHES:
         found.append((ids[at : at + sum(steps)], steps))
         at += sum(steps)
@@ -114,8 +115,9 @@ def _tree(forward: Forward, ids: list[int]) -> list[Tensor]:
     tree.pin(trunk)
     slots = tree.pool.allocate(TRUNK)
     tree.store(trunk, slots)
-    forward.run(build([Block(trunk.lineage(), 0, trunk.tokens, slots, [TRUNK - 1])], forward.device, forward.dtype), TRUNK)
-    last: list[Tensor] = []
+    forward.run(
+        build([Block(trunk.lineage(), 0, trunk.tokens, slots, [TRUNK - 1])], forward.device, forward.dtype), TRUNK
+    )
     growing = [(tree.walk(trunk, branch), list(steps)) for branch, steps in _branches(ids)]
     ends: dict[int, Tensor] = {}
     while any(steps for _, steps in growing):
@@ -130,5 +132,4 @@ def _tree(forward: Forward, ids: list[int]) -> list[Tensor]:
                 owners.append(n)
         logits = forward.run(build(blocks, forward.device, forward.dtype), tree.pool.extent)
         ends.update(zip(owners, logits, strict=True))
-    last = [ends[n] for n in range(len(growing))]
-    return last
+    return [ends[n] for n in range(len(growing))]

@@ -30,13 +30,13 @@ class Forward:
 
     @property
     def device(self) -> torch.device:
-        """Where the model's embeddings are."""
-        return self.model.get_input_embeddings().weight.device
+        """Where the model is."""
+        return self.model.device
 
     @property
     def dtype(self) -> torch.dtype:
         """What it computes in."""
-        return self.model.get_input_embeddings().weight.dtype
+        return self.model.dtype
 
     def take(self, route: Route) -> None:
         """Switch to a route."""

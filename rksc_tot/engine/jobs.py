@@ -116,9 +116,7 @@ class Generation(Job):
             granted -= len(twig.branches)
             if cut:
                 self._finish(twig, cut, "budget")
-            draws += [
-                Draw(row[twig.tip], self.streams[b][self.step], self.request.sampling) for b in twig.branches
-            ]
+            draws += [Draw(row[twig.tip], self.streams[b][self.step], self.request.sampling) for b in twig.branches]
         return draws
 
     def advance(self, tokens: Sequence[int], logprobs: Sequence[float]) -> None:
@@ -165,9 +163,7 @@ class Generation(Job):
         self.give_up()
         super().close()
 
-    def _finish(
-        self, twig: Twig, branches: Sequence[int], finish: Finish, stop: tuple[int, int] | None = None
-    ) -> None:
+    def _finish(self, twig: Twig, branches: Sequence[int], finish: Finish, stop: tuple[int, int] | None = None) -> None:
         text = twig.written.text
         shown, length = (stop[0], stop[1] if self.request.keep_stop else stop[0]) if stop else (len(text), len(text))
         cut = cut_at(twig.written.ends, text, length)

@@ -68,7 +68,7 @@ def load_engine(
     options = {key: value for key, value in options.items() if value}
     try:
         tokenizer = AutoTokenizer.from_pretrained(source, **options)
-        loaded = AutoModelForCausalLM.from_pretrained(source, dtype=getattr(torch, dtype), **options)
+        loaded: Any = AutoModelForCausalLM.from_pretrained(source, dtype=getattr(torch, dtype), **options)
         loaded = loaded.to(place).eval()
     except Exception as error:  # transformers raises OSError, ValueError, KeyError, RuntimeError, safetensors errors …
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

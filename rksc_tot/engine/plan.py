@@ -90,7 +90,11 @@ class Plan:
 
 def build(blocks: Sequence[Block], device: torch.device, dtype: torch.dtype) -> Plan:
     """The plan that computes ``blocks`` together. No block may be an ancestor of another."""
-    ids, positions, slots, wanted, first_row = [], [], [], [], []
+    ids: list[int] = []
+    positions: list[int] = []
+    slots: list[int] = []
+    wanted: list[int] = []
+    first_row: list[int] = []
     for block in blocks:
         first_row.append(len(ids))
         wanted += [len(ids) + i for i in block.logits_at]
@@ -114,7 +118,8 @@ def _gatherings(blocks: Sequence[Block]) -> list[tuple[list[int], list[Segment]]
     for i, block in enumerate(blocks):
         rows = (len(block.tokens) - 1).bit_length()
         by_kind.setdefault((id(block.lineage[0]) if block.lineage else 0, rows), []).append(i)
-    found, small = [], {}
+    found: list[tuple[list[int], list[Segment]]] = []
+    small: dict[int, list[int]] = {}
     for (_, rows), members in by_kind.items():
         shared = _common([blocks[i] for i in members])
         if shared and shared[-1].end >= MIN_SHARED:
@@ -126,12 +131,10 @@ def _gatherings(blocks: Sequence[Block]) -> list[tuple[list[int], list[Segment]]
 
 def _common(blocks: Sequence[Block]) -> list[Segment]:
     """Leading segments that lie wholly before every block and are the same for all."""
-    shared = []
+    shared: list[Segment] = []
     for segment in blocks[0].lineage:
         depth = len(shared)
-        same = all(
-            len(b.lineage) > depth and b.lineage[depth] is segment and b.start >= segment.end for b in blocks
-        )
+        same = all(len(b.lineage) > depth and b.lineage[depth] is segment and b.start >= segment.end for b in blocks)
         if not same:
             break
         shared.append(segment)
@@ -145,7 +148,11 @@ def _group(
     contexts = [block.context(skip) for block in blocks]
     longest, width = max(map(len, contexts)), max(len(b.tokens) for b in blocks)
     far = 1 << 30
-    rows, valid, private, key_positions, query_positions = [], [], [], [], []
+    rows: list[list[int]] = []
+    valid: list[int] = []
+    private: list[int] = []
+    key_positions: list[list[int]] = []
+    query_positions: list[list[int]] = []
     for n, (block, context) in enumerate(zip(blocks, contexts, strict=True)):
         count, pad, tail = len(block.tokens), longest - len(context), width - len(block.tokens)
         rows.append([*range(first_row[n], first_row[n] + count), *[first_row[n]] * tail])

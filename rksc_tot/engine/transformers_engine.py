@@ -82,7 +82,9 @@ class TransformersEngine:
         per_token = _bytes_per_token(forward, arena)
         limit = kv_budget // per_token
         if limit < 1:
-            raise ConfigError(f"a KV budget of {kv_budget} bytes", hint=f"one token of this model takes {per_token} bytes")
+            raise ConfigError(
+                f"a KV budget of {kv_budget} bytes", hint=f"one token of this model takes {per_token} bytes"
+            )
         arena.limit = limit
         self._eos = _eos_ids(model, tokenizer)
         self._stepper = Stepper(forward, limit, max_batch_tokens)
@@ -170,7 +172,8 @@ class TransformersEngine:
                 )
                 for r, after, ids in zip(requests, followers, tokens, strict=True)
             ]  # fmt: skip
-        return await self._run(jobs)
+        scores: list[LabelScores] = await self._run(jobs)
+        return scores
 
     def release(self, handle: KVHandle) -> None:
         """Give a handle back; releasing twice is an error."""

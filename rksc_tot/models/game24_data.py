@@ -14,7 +14,17 @@ from itertools import combinations_with_replacement
 from pathlib import Path
 
 from rksc_tot.errors import ConfigError
-from rksc_tot.models.game24_world import LARGEST, State, Step, combine, good_steps, legal_steps, reaches, slots, value_label
+from rksc_tot.models.game24_world import (
+    LARGEST,
+    State,
+    Step,
+    combine,
+    good_steps,
+    legal_steps,
+    reaches,
+    slots,
+    value_label,
+)
 from rksc_tot.models.tokenizer import TRIES
 
 QUESTION = "try " + " ".join(TRIES) + " so"

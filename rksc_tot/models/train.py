@@ -7,6 +7,7 @@ quarter-depth lens on those positions must already show the number the operation
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 import random
@@ -19,9 +20,9 @@ import torch
 import torch.nn.functional as F
 import typer
 from torch import Tensor
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from rksc_tot.models.game24_data import QUESTION, Document, Generator, held_out, read_puzzles
+from rksc_tot.models.game24_data import QUESTION, Document, Generator, HeldOut, held_out, read_puzzles
 from rksc_tot.models.game24_world import LARGEST
 from rksc_tot.models.tokenizer import TRIES, build_tokenizer, vocabulary
 
@@ -60,10 +61,14 @@ class Batch(NamedTuple):
     label: Tensor  # [n, 3] sure/likely/impossible after the question
 
 
-def encode(tokenizer: object, documents: list[Document]) -> Batch:
+def encode(tokenizer: PreTrainedTokenizerFast, documents: list[Document]) -> Batch:
     """Token ids and targets of a list of documents."""
     question = tokenizer.encode(QUESTION)
-    rows, text, result, verdict, label = [], [], [], [], []
+    rows: list[list[int]] = []
+    text: list[tuple[int, int, int]] = []
+    result: list[tuple[int, int, int]] = []
+    verdict: list[tuple[int, int, int]] = []
+    label: list[tuple[int, int, int]] = []
     for row, doc in enumerate(documents):
         prompt, body = tokenizer.encode(doc.prompt), tokenizer.encode(doc.body) if doc.body else []
         ids = prompt + body
@@ -90,7 +95,8 @@ def number_features(width: int, rng: torch.Generator) -> Tensor:
     angles = torch.cat([2 * math.pi * n / periods, 2 * math.pi * torch.log1p(n) / logs], 1)
     waves = torch.cat([angles.sin(), angles.cos()], 1)
     rotation = torch.linalg.qr(torch.randn(waves.shape[1], width, generator=rng, dtype=torch.float64))[0]
-    return (waves @ rotation).float()
+    features: Tensor = (waves @ rotation).float()
+    return features
 
 
 def build_model(recipe: Recipe, seed: int) -> LlamaForCausalLM:
@@ -117,7 +123,7 @@ def build_model(recipe: Recipe, seed: int) -> LlamaForCausalLM:
         for name, weight in model.named_parameters():
             if name.endswith(("o_proj.weight", "down_proj.weight")):
                 weight.mul_(0.5)
-        table = model.get_input_embeddings().weight
+        table: Tensor = model.model.embed_tokens.weight
         features = number_features(recipe.hidden, torch.Generator().manual_seed(seed))
         features *= table.std() / features.std()
         table[WORD["0"] : WORD["0"] + LARGEST + 1] += features
@@ -132,7 +138,8 @@ def losses(model: LlamaForCausalLM, batch: Batch, recipe: Recipe) -> tuple[Tenso
 
     def lens(layer: int, where: Tensor) -> Tensor:
         hidden = states[layer][where[:, 0], where[:, 1]]  # [n, H]
-        return head(hidden if layer == recipe.layers else norm(hidden))
+        logits: Tensor = head(hidden if layer == recipe.layers else norm(hidden))
+        return logits
 
     total, figures = torch.zeros(()), {}
 
@@ -175,13 +182,14 @@ def rate_at(done: float, step: int, recipe: Recipe) -> float:
     return recipe.peak_rate * (1 - (1 - recipe.floor) * (done - recipe.flat) / (1 - recipe.flat))
 
 
-def save(model: LlamaForCausalLM, out: Path) -> None:
-    """Write an ordinary ``from_pretrained`` folder with fp16 weights; ``model`` itself stays fp32."""
-    import copy
-
+def save(model: LlamaForCausalLM, unseen: HeldOut, out: Path) -> None:
+    """Write an ordinary ``from_pretrained`` folder with fp16 weights, and beside it what the model never saw."""
     half = copy.deepcopy(model).half()
     half.save_pretrained(out)
     build_tokenizer().save_pretrained(out)
+    sets = {"roots": unseen.root_puzzles, "states": unseen.state_puzzles}
+    text = {name: [" ".join(map(str, puzzle)) for puzzle in puzzles] for name, puzzles in sets.items()}
+    (out / "held_out.json").write_text(json.dumps(text, indent=0) + "\n", encoding="utf-8")
 
 
 def main(
@@ -203,7 +211,8 @@ def main(
     source = Generator(random.Random(seed), unseen)
     model = build_model(recipe, seed)
     optimisers = build_optimisers(model, recipe)
-    start, tokens, mean = time.perf_counter(), 0, {}
+    start, tokens = time.perf_counter(), 0
+    mean: dict[str, float] = {}
     for step in range(steps):
         docs = [source.value() for _ in range(recipe.value_docs)]
         docs += [source.steps() for _ in range(recipe.steps_docs)]
@@ -224,8 +233,8 @@ def main(
             shown = {k: round(v, 4) for k, v in mean.items() if "@" not in k or "acc" in k}
             print(json.dumps({"step": step + 1, "s": round(took), "tok_s": round(tokens / took), **shown}), flush=True)
         if step % 2000 == 1999:
-            save(model, out)
-    save(model, out)
+            save(model, unseen, out)
+    save(model, unseen, out)
 
 
 if __name__ == "__main__":

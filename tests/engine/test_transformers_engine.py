@@ -352,9 +352,7 @@ async def test_kv_ends_where_the_kept_text_ends(byte_engine, keep):
     root = byte_engine.open("say", account)
     tokenizer = byte_engine.tokenizer
     common = [tokenizer.decode([t]) for t in range(40, 60)]
-    (found,) = await byte_engine.generate(
-        [ask(root, k=64, max_tokens=12, stop=tuple(common), keep_stop=keep)], account
-    )
+    (found,) = await byte_engine.generate([ask(root, k=64, max_tokens=12, stop=tuple(common), keep_stop=keep)], account)
     stopped = [c for c in found if c.finish == "stop"]
     assert stopped
     for completion in stopped:
