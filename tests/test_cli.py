@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from rksc_tot import cli
+from rksc_tot.cli import commands as cli
+from rksc_tot.cli.failing import FAILED, INTERRUPTED, NOT_SOLVED, USAGE
 from rksc_tot.errors import ModelLoadError
-from rksc_tot.failing import FAILED, INTERRUPTED, NOT_SOLVED, USAGE
 from rksc_tot.tree import ReasoningTree
 
 from .game24_player import player, write
@@ -184,7 +184,7 @@ def test_lists_name_everything_with_a_line_each(command):
 
 
 def test_a_terminal_that_knows_ascii_only_is_no_error():
-    code = "import sys\nfrom rksc_tot import cli\nfrom tests.game24_player import player\n"
+    code = "import sys\nfrom rksc_tot.cli import commands as cli\nfrom tests.game24_player import player\n"
     code += "cli.open_engine = lambda model: player()\ncli.main()"
     environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
     done = subprocess.run(

@@ -5,13 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from rksc_tot import cli
-from rksc_tot.compare import Comparison, Row, matched
+from rksc_tot.cli import commands as cli
+from rksc_tot.compare import Comparison, Row
+from rksc_tot.compare.comparison import matched
+from rksc_tot.compare.intervals import wilson
+from rksc_tot.compare.lineup import LINEUPS, Contender, choose_contenders, usual_settings
+from rksc_tot.compare.problems import choose_problems
 from rksc_tot.errors import ConfigError
-from rksc_tot.intervals import wilson
-from rksc_tot.lineup import LINEUPS, Contender, choose_contenders, usual_settings
 from rksc_tot.models.game24_data import all_puzzles
-from rksc_tot.puzzles import choose_problems
 from rksc_tot.strategies import STRATEGIES
 from rksc_tot.tasks import load_task
 from rksc_tot.verifiers import VERIFIERS

@@ -10,9 +10,9 @@ from typing import Any
 from rich.console import Console
 from rich.progress import Progress
 
+from rksc_tot.cli.failing import Interrupt
 from rksc_tot.compare import Row
 from rksc_tot.errors import ConfigError
-from rksc_tot.failing import Interrupt
 from rksc_tot.registry import Registry
 from rksc_tot.show.live import LiveTree
 from rksc_tot.show.plain import one_line

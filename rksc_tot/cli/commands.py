@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rksc_tot.arguments import (
+from rksc_tot.cli.arguments import (
     AsJson,
     Debug,
     MaxNodes,
@@ -24,7 +24,7 @@ from rksc_tot.arguments import (
     budget_of,
     settings_of,
 )
-from rksc_tot.failing import INTERRUPTED, NOT_SOLVED, Interrupt, one_sentence
+from rksc_tot.cli.failing import INTERRUPTED, NOT_SOLVED, Interrupt, one_sentence
 
 if TYPE_CHECKING:
     from rksc_tot.compare import Row
@@ -72,8 +72,8 @@ def solve(
     Exit code 0: an answer that is not known to be wrong; 3: no such answer; 1: an error; 130: interrupted.
     """
     with one_sentence(debug):
-        from rksc_tot.lineup import usual_settings
-        from rksc_tot.show.output import loading, watched, write_result
+        from rksc_tot.cli.output import loading, watched, write_result
+        from rksc_tot.compare.lineup import usual_settings
         from rksc_tot.solve import Result
         from rksc_tot.solve import solve as search
         from rksc_tot.strategies import STRATEGIES
@@ -132,10 +132,10 @@ def compare(
     A problem is solved if the first answer of the search passes the task's exact check. Intervals are Wilson's, 95 %.
     """
     with one_sentence(debug):
+        from rksc_tot.cli.output import progress, write_rows
         from rksc_tot.compare import Comparison
-        from rksc_tot.lineup import choose_contenders
-        from rksc_tot.puzzles import choose_problems
-        from rksc_tot.show.output import progress, write_rows
+        from rksc_tot.compare.lineup import choose_contenders
+        from rksc_tot.compare.problems import choose_problems
         from rksc_tot.tasks import load_task
 
         load_task(task)
@@ -161,7 +161,7 @@ def compare(
 def tasks(debug: Debug = False) -> None:
     """List the tasks."""
     with one_sentence(debug):
-        from rksc_tot.show.output import write_list
+        from rksc_tot.cli.output import write_list
         from rksc_tot.tasks import TASKS
 
         write_list(TASKS)
@@ -171,7 +171,7 @@ def tasks(debug: Debug = False) -> None:
 def strategies(debug: Debug = False) -> None:
     """List the strategies."""
     with one_sentence(debug):
-        from rksc_tot.show.output import write_list
+        from rksc_tot.cli.output import write_list
         from rksc_tot.strategies import STRATEGIES
 
         write_list(STRATEGIES)
@@ -181,7 +181,7 @@ def strategies(debug: Debug = False) -> None:
 def verifiers(debug: Debug = False) -> None:
     """List the verifiers."""
     with one_sentence(debug):
-        from rksc_tot.show.output import write_list
+        from rksc_tot.cli.output import write_list
         from rksc_tot.verifiers import VERIFIERS
 
         write_list(VERIFIERS)

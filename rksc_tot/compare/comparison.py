@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, Field
 
 from rksc_tot.budget import Budget
+from rksc_tot.compare.intervals import wilson
+from rksc_tot.compare.lineup import Contender
 from rksc_tot.engine.base import Engine
 from rksc_tot.errors import ConfigError, RkscTotError
-from rksc_tot.intervals import wilson
-from rksc_tot.lineup import Contender
 from rksc_tot.solve import Result, asolve
 from rksc_tot.task import Path, Task
 from rksc_tot.tasks import load_task
