@@ -1,5 +1,6 @@
 """The invariants of a search, on an engine whose every word is known."""
 
+import asyncio
 import random
 from collections import Counter
 
@@ -79,6 +80,7 @@ async def test_text_depends_on_seed_problem_and_branch_only():
     c = await other.expand([other.root], 2)
     assert texts(a) == texts(b)[:2]
     assert texts(a) != texts(c)
+    assert len({node.text for node in await other.expand(c, 2)}) == 4
     assert texts(await alone.expand([a[1]], 2)) == texts(await crowd.expand(b[::-1], 3))[9:11]
 
 
@@ -455,6 +457,15 @@ async def test_the_best_is_the_best_candidate_handed_in_then_a_complete_path_the
     assert search.best is nodes[0]
 
 
+async def test_a_complete_path_is_better_than_a_deeper_one_that_is_not():
+    short = lambda problem, path: len(path) == 1 and int(path[-1].text) % 2 == 0  # noqa: E731
+    search = make_search(task=make_task(is_solution=short))
+    level = await search.expand([search.root], 8)
+    await search.expand([node for node in level if not node.finished], 1)
+    assert max(node.depth for node in search.tree) == 2
+    assert search.best.finished
+
+
 async def test_an_unfinished_search_answers_with_its_deepest_living_path():
     search = make_search(task=make_task(depth=9))
     level = await search.expand([search.root], 2)
@@ -489,6 +500,7 @@ async def test_what_is_cut_short_is_kept_and_the_next_call_stops():
     search = make_search(budget=Budget(nodes=3, verifier_calls=2), verifier=Constant(), events=events)
     level = await search.expand([search.root], 5)
     assert len(level) == 3
+    assert search.ledger.tokens_sampled == sum(len(node.tokens) for node in level)  # nor was a fourth drawn
     await search.score(level)
     assert [node.score for node in level] == [1.0, 1.0, None]
     with pytest.raises(BudgetReached, match="3 nodes"):
@@ -496,6 +508,14 @@ async def test_what_is_cut_short_is_kept_and_the_next_call_stops():
     with pytest.raises(BudgetReached, match="2 verifier calls"):
         await search.score(level)
     assert [event.reason for event in events if event.kind == "budget"] == ["the budget of 3 nodes is used up"]
+
+
+async def test_calls_side_by_side_do_not_exceed_a_budget_together():
+    search = make_search(budget=Budget(nodes=3, verifier_calls=2), verifier=Constant())
+    levels = await asyncio.gather(search.expand([search.root], 2), search.expand([search.root], 2, round=1))
+    assert [len(level) for level in levels] == [2, 1]
+    await asyncio.gather(*(search.score(level) for level in levels), return_exceptions=True)
+    assert [node.score for level in levels for node in level] == [1.0, 1.0, None]
 
 
 async def test_the_last_tokens_are_used_and_a_thought_they_do_not_finish_is_rejected():

@@ -44,8 +44,11 @@ class Verifier(BaseModel):
         return VerifierError(f"verifier {self.name!r} failed on node {node.id}: {what}", hint=hint)
 
 
-async def ask_labels(search: Search, requests: Sequence[LabelRequest]) -> list[LabelScores | ContextOverflow]:
-    """Label probabilities of all requests; where one overflows the context, the others are asked again without it."""
+async def ask_labels(search: Search, requests: Sequence[LabelRequest]) -> list[LabelScores | ContextOverflow | None]:
+    """Label probabilities of all requests, None where the time ran out.
+
+    Where one overflows the context, the others are asked again without it.
+    """
     if not requests:
         return []
     try:

@@ -51,7 +51,11 @@ class LMValue(Verifier):
             return self.failure(node, fault, "check_task says more")
         return question
 
-    def _value(self, search: Search, node: Node, question: Question, reply: LabelScores | ContextOverflow) -> Score:
+    def _value(
+        self, search: Search, node: Node, question: Question, reply: LabelScores | ContextOverflow | None
+    ) -> Score:
+        if reply is None:
+            return None
         if isinstance(reply, ContextOverflow):
             return self.failure(node, str(reply))
         node.labels = {**reply.probabilities, "outside": reply.outside}

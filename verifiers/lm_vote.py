@@ -40,12 +40,14 @@ class LMVote(Verifier):
         replies = await ask_labels(search, [self._request(search, ballot) for ballot in ballots])
         for ballot, reply in zip(ballots, replies, strict=True):
             for number, node in enumerate(ballot, start=1):
-                if isinstance(reply, ContextOverflow):
+                if reply is None:
+                    shares[node.id] = None
+                elif isinstance(reply, ContextOverflow):
                     shares[node.id] = self.failure(node, str(reply))
-                    continue
-                share = reply.probabilities[str(number)]
-                shares[node.id] = share * len(ballot) / len(nodes)
-                node.labels = {str(number): share, "outside": reply.outside}
+                else:
+                    share = reply.probabilities[str(number)]
+                    shares[node.id] = share * len(ballot) / len(nodes)
+                    node.labels = {str(number): share, "outside": reply.outside}
         return [shares[node.id] for node in nodes]
 
     def _ballots(self, nodes: list[Node]) -> list[list[Node]]:

@@ -130,8 +130,8 @@ class Engine(Protocol):
         """Completions of each request, ordered by their first branch; every branch stands in exactly one of them."""
         ...
 
-    async def label(self, requests: Sequence[LabelRequest], account: Account) -> list[LabelScores]:
-        """Label probabilities of each request."""
+    async def label(self, requests: Sequence[LabelRequest], account: Account) -> Sequence[LabelScores | None]:
+        """Label probabilities of each request; None where the deadline came first."""
         ...
 
     def release(self, handle: Any) -> None:

@@ -91,13 +91,13 @@ class MockEngine:
         await asyncio.sleep(0)
         return [self._continue(request, account) for request in requests]
 
-    async def label(self, requests: Sequence[LabelRequest], account: Account) -> list[LabelScores]:
-        """Label probabilities of each request."""
+    async def label(self, requests: Sequence[LabelRequest], account: Account) -> list[LabelScores | None]:
+        """Label probabilities of each request; None where the deadline came first."""
         self._check_open()
         for request in requests:
             self._check_room(self._own(request.handle).length + len(render(request.question)))
         await asyncio.sleep(0)
-        return [self._ask(request, account.ledger) for request in requests]
+        return [None if _late(account) else self._ask(request, account.ledger) for request in requests]
 
     def release(self, handle: MockHandle) -> None:
         """Give a handle back."""
@@ -138,7 +138,7 @@ class MockEngine:
         ends = [(at, stop) for stop in request.stop if (at := raw.find(stop)) >= 0]
         text, stop = (raw, "") if not ends else (raw[: min(ends)[0]], min(ends)[1])
         wanted = len(text) + len(stop) if stop else len(text) + 1  # the end-of-sequence token is drawn, too
-        late = account.deadline is not None and time.perf_counter() >= account.deadline
+        late = _late(account)
         granted = 0 if late else account.take(min(wanted, longest))
         if granted == wanted:
             kept = text + stop if request.keep_stop else text
@@ -206,6 +206,10 @@ class MockEngine:
             raise ContextOverflow(
                 f"{length} tokens leave no room in a context of {self._context}", hint="shorten the prompt or the path"
             )
+
+
+def _late(account: Account) -> bool:
+    return account.deadline is not None and time.perf_counter() >= account.deadline
 
 
 class _PrefixSet:

@@ -21,7 +21,7 @@ def letters(alphabet):
     return lambda text, rng: f"{rng.choice(alphabet)}\n"
 
 
-def run(strategy, value, writer, depth=2, finish=None, budget=None, on_event=None, **options):
+def run(strategy, value, writer, depth=2, finish=None, budget=None, on_event=None, seed=0, **options):
     task = function_task(
         prompt=lambda problem: "go\n",
         is_solution=finish or (lambda problem, path: len(path) == depth),
@@ -30,7 +30,7 @@ def run(strategy, value, writer, depth=2, finish=None, budget=None, on_event=Non
         **options,
     )
     scorer = verifier(timeout=None)(lambda problem, path: value["".join(thought.text for thought in path)])
-    chosen = {"verifier": scorer, "budget": budget, "on_event": on_event}
+    chosen = {"verifier": scorer, "budget": budget, "on_event": on_event, "seed": seed}
     return solve(task, "p", engine=MockEngine(writer), strategy=strategy, **chosen)
 
 
@@ -104,7 +104,7 @@ def test_dfs_goes_deep_without_recursion():
 
 
 def test_beam_ranks_by_the_whole_path_where_bfs_looks_at_the_last_thought():
-    value = Values(a=0.9, b=0.2, aa=0.5, ab=0.4, ba=0.6, bb=0.0)
+    value = Values(a=0.9, b=0.2, aa=0.45, ab=0.4, ba=0.6, bb=0.5)
     assert run(BFS(b=2, k=16), value, letters("ab")).answer == "ba"
     assert run(Beam(b=2, k=16), value, letters("ab")).answer == "aa"
 
@@ -134,7 +134,7 @@ def test_beam_by_likelihood_asks_no_verifier():
 def test_a_chain_is_one_greedy_path():
     result = run(Chain(), Values(), letters("abcdef"), depth=4)
     assert result.ledger.nodes == 4
-    assert run(Chain(), Values(), letters("abcdef"), depth=4).answer == result.answer
+    assert run(Chain(), Values(), letters("abcdef"), depth=4, seed=1).answer == result.answer
 
 
 async def test_no_chain_is_lost_whatever_repeats_or_leads_to_equal_states():
@@ -164,7 +164,7 @@ def test_self_consistency_votes_on_answers_not_on_paths():
         is_solution=lambda problem, path: len(path) == 1,
         answer=lambda problem, path: path.text[0],
     )
-    result = solve(task, "p", engine=MockEngine(writer), strategy=SelfConsistency(n=60))
+    result = solve(task, "p", engine=MockEngine(writer), strategy=SelfConsistency(n=60), verifier="random")
     votes = Counter()
     for node in result.tree:
         if node.finished:
@@ -208,6 +208,17 @@ def test_best_of_n_ranks_what_a_budget_left():
     result = run(BestOfN(n=20), Values(a=1.0, b=2.0), letters("ab"), depth=1, budget=Budget(tokens=39))
     assert (result.answer, "tokens" in result.stopped) == ("b", True)
     assert {node.score for node in result.tree if node.finished} == {1.0, 2.0}
+
+
+@pytest.mark.parametrize("strategy", [SelfConsistency(n=8), BestOfN(n=8)])
+def test_complete_chains_count_when_the_budget_ends_the_others(strategy):
+    events = []
+    finish = lambda problem, path: bool(path) and path[-1].text == "a"  # noqa: E731
+    budget = Budget(tokens=16)  # eight chains, a letter and a line end each: none is left for a second thought
+    result = run(strategy, Values(a=1.0), letters("ab"), finish=finish, budget=budget, on_event=events.append)
+    assert (result.answer, "tokens" in result.stopped) == ("a", True)
+    assert "finished" in [event.kind for event in events]
+    assert result.tree[result.best].score == (1.0 if strategy.name == "best_of_n" else None)
 
 
 # -- registry --------------------------------------------------------------------------------------------------------------

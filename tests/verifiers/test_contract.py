@@ -84,3 +84,22 @@ async def test_it_is_not_asked_beyond_the_budget(verifier):
         assert [node.score is None for node in level] == [False, False, True, True, True]
         with pytest.raises(BudgetReached):
             await search.score(level)
+
+
+async def test_what_the_time_did_not_allow_stays_without_a_score(verifier):
+    search = make_search(verifier, budget=Budget(seconds=60))
+    level = await search.expand([search.root], 3)
+    engine_label = search.engine.label
+
+    async def label(requests, account):
+        account.deadline = 0.0
+        return await engine_label(requests, account)
+
+    search.engine.label = label
+    await search.score(level)
+    assert all(node.pruned is None for node in level)
+    if search.limits.late():  # the engine was asked
+        assert [node.score for node in level] == [None] * 3
+        assert "seconds" in search.limits.stopped
+    else:
+        assert None not in [node.score for node in level]

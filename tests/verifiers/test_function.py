@@ -211,11 +211,12 @@ def test_a_verifier_that_always_hangs_is_an_error_that_keeps_the_best_so_far():
     assert engine.handles == 0
 
 
-async def test_the_budget_of_seconds_ends_a_hanging_verifier():
+@pytest.mark.parametrize("timeout", [None, 30.0])
+async def test_the_budget_of_seconds_ends_a_hanging_verifier(timeout):
     release = threading.Event()
     calls = []
 
-    @verifier(timeout=None)
+    @verifier(timeout=timeout)
     def second_hangs(problem, path):
         calls.append(path)
         return 1.0 if len(calls) == 1 else release.wait(20)
