@@ -20,6 +20,11 @@ from benchmarks.report import environment
 
 TARGET = Path(__file__).parent.parent / "docs" / "results.md"
 BENCHMARKS = ("exactness", "overhead")
+PREFACE = """\
+A puzzle is solved if the *first* answer of the search makes 24 from exactly the given numbers, checked in rational
+arithmetic. *Tokens sampled* counts every branch, as a framework without shared branches would; *prefill* is what was
+computed and stored, and equals *distinct* when nothing was computed twice. Only the last row is told by a checker which of
+its chains is right; it may spend as many tokens as ToT-BFS."""
 
 
 def last_json(command: Sequence[str]) -> dict[str, Any]:
@@ -63,10 +68,7 @@ def main(
         "# Results",
         f"Written by `python -m benchmarks.results` on {datetime.now(UTC):%Y-%m-%d}. Machine and versions: {machine}.",
         "## Game of 24 with the embedded model",
-        "A puzzle is solved if the *first* answer of the search makes 24 from exactly the given numbers, checked in rational "
-        "arithmetic. *Tokens sampled* counts every branch, as a framework without shared branches would; *prefill* is what was "
-        "computed and stored, and equals *distinct* when nothing was computed twice. Only the last row is told by a checker "
-        "which of its chains is right; it may spend as many tokens as ToT-BFS.",
+        PREFACE,
     ]
     if puzzles:
         note = f"Ranks {rows} of the ranked csv, held out of training as roots. Seed 0."

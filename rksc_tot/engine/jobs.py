@@ -43,6 +43,7 @@ class Job:
         self.base = base
         self.account = account
         self.scratch_from = scratch_from
+        self.ended = False
         self.result: object = None
         self.error: Exception | None = None
         self.on_end: Callable[[Job], None] = lambda job: None
@@ -57,6 +58,23 @@ class Job:
     def decoding(self) -> bool:
         """Whether the rows wanted now are the job's own sampled tokens."""
         return False
+
+    @property
+    def late(self) -> bool:
+        """Whether the deadline has passed."""
+        return self.account.deadline is not None and time.perf_counter() >= self.account.deadline
+
+    def end(self, result: object) -> None:
+        """Nothing more is to be done."""
+        self.ended, self.result = True, result
+
+    def fail(self, error: Exception) -> None:
+        """Nothing more can be done."""
+        self.ended, self.error = True, error
+
+    def expire(self) -> None:
+        """The deadline has passed: end with what there is."""
+        raise NotImplementedError
 
     def close(self) -> None:
         """Unpin everything; drop what was scratch."""
@@ -95,7 +113,8 @@ class Generation(Job):
         self.before = len(before)
         if self.room <= 0:
             self._finish(first, first.branches, "length")
-            self.twigs = []
+            self.give_up()
+            self.end(self.completions())
 
     @property
     def decoding(self) -> bool:
@@ -106,10 +125,7 @@ class Generation(Job):
 
     def draws(self, row: dict[Segment, int]) -> list[Draw]:
         """What every live branch draws now; all twigs have their logits. Branches the budget cuts off are finished."""
-        if self.account.deadline is not None and time.perf_counter() >= self.account.deadline:
-            granted = 0
-        else:
-            granted = self.account.take(sum(len(twig.branches) for twig in self.twigs))
+        granted = self.account.take(sum(len(twig.branches) for twig in self.twigs))
         draws = []
         for twig in self.twigs:
             cut, twig.branches = twig.branches[granted:], twig.branches[:granted]
@@ -149,8 +165,15 @@ class Generation(Job):
             self.tree.unpin(twig.tip)
         self.twigs = live
 
+    def expire(self) -> None:
+        """Finish every branch where it stands."""
+        for twig in self.twigs:
+            self._finish(twig, twig.branches, "budget")
+        self.give_up()
+        self.end(self.completions())
+
     def give_up(self) -> None:
-        """No branch may draw another token: every twig was finished by :meth:`draws`."""
+        """Unpin the twigs, whose branches have all been finished."""
         for twig in self.twigs:
             self.tree.unpin(twig.tip)
         self.twigs = []
@@ -191,6 +214,10 @@ class Labelling(Job):
 
     def tips(self) -> list[Segment]:
         return [self.base]
+
+    def expire(self) -> None:
+        """End without an answer."""
+        self.end(None)
 
     def read(self, logits: Tensor) -> LabelScores:
         """Aggregate the spellings of each label; what fell elsewhere is ``outside``."""

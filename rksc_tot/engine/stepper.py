@@ -56,6 +56,9 @@ class Stepper:
 
     def step(self) -> None:
         """Sample where logits are known, then compute what is missing. Ended jobs leave and are told."""
+        for job in self.jobs:
+            if not job.ended and job.late:
+                job.expire()
         self._sample()
         self._retire()
         claims = self._claim()
@@ -66,7 +69,7 @@ class Stepper:
     def fail(self, jobs: Iterable[Job], error: Exception) -> None:
         """End jobs with an error."""
         for job in jobs:
-            job.error = error
+            job.fail(error)
         self._retire()
 
     # -- sampling ----------------------------------------------------------------------------------------------------
@@ -77,10 +80,10 @@ class Stepper:
         turns: list[tuple[Generation, int]] = []
         draws: list[Draw] = []
         for job in self.jobs:
-            if any(tip.logits is None for tip in job.tips()):
+            if job.ended or any(tip.logits is None for tip in job.tips()):
                 continue
             if isinstance(job, Labelling):
-                job.result = job.read(job.base.logits)
+                job.end(job.read(job.base.logits))
             elif isinstance(job, Generation):
                 for tip in job.tips():
                     if tip not in rows:
@@ -103,12 +106,12 @@ class Stepper:
                 if not tip.handles:
                     tip.logits = None
             if not job.twigs:
-                job.result = job.completions()
+                job.end(job.completions())
 
     def _retire(self) -> None:
-        ended = [job for job in self.jobs if job.result is not None or job.error is not None]
+        ended = [job for job in self.jobs if job.ended]
         if ended:
-            self.jobs = [job for job in self.jobs if job.result is None and job.error is None]
+            self.jobs = [job for job in self.jobs if not job.ended]
             for job in ended:
                 job.close()
                 job.on_end(job)
@@ -131,7 +134,7 @@ class Stepper:
                 try:
                     claim = self._compute(job, tip, missing, room) if missing else self._replay(job, tip)
                 except CacheError as error:
-                    job.error = error
+                    job.fail(error)
                     break
                 taken.add(tip)
                 taken.update(segment for segment, _ in missing)

@@ -159,8 +159,8 @@ class TransformersEngine:
             for r, found in zip(requests, results, strict=True)
         ]
 
-    async def label(self, requests: Sequence[LabelRequest], account: Account) -> list[LabelScores]:
-        """Label probabilities of each request; questions leave no trace in the cache."""
+    async def label(self, requests: Sequence[LabelRequest], account: Account) -> list[LabelScores | None]:
+        """Label probabilities of each request, None where the deadline came first; nothing is left in the cache."""
         followers = [self._following(r.handle, r.question) for r in requests]
         tokens = [self._label_tokens(r.labels) for r in requests]
         account.ledger.context_tokens += sum(r.handle.length for r in requests)
@@ -172,7 +172,7 @@ class TransformersEngine:
                 )
                 for r, after, ids in zip(requests, followers, tokens, strict=True)
             ]  # fmt: skip
-        scores: list[LabelScores] = await self._run(jobs)
+        scores: list[LabelScores | None] = await self._run(jobs)
         return scores
 
     def release(self, handle: KVHandle) -> None:
@@ -260,8 +260,7 @@ class TransformersEngine:
                 await loop.run_in_executor(self._worker, self._step)
         except BaseException:
             with self._lock:
-                running = [job for job in jobs if job.result is None and job.error is None]
-                self._stepper.fail(running, EngineError("the request was cancelled"))
+                self._stepper.fail([job for job in jobs if not job.ended], EngineError("the request was cancelled"))
             raise
         for job in jobs:
             if job.error is not None:

@@ -53,7 +53,8 @@ async def ask(engine: TransformersEngine, ways: Sequence[tuple[State, Sequence[S
         ]
         scores = await engine.label([LabelRequest(h, QUESTION, LABELS) for h in handles], account)
         for (root, steps), score in zip(ways[at : at + CHUNK], scores, strict=True):
-            asked.append(Asked(steps[-1].after if steps else root, 1 - score.probabilities["impossible"]))
+            if score is not None:  # there is no deadline
+                asked.append(Asked(steps[-1].after if steps else root, 1 - score.probabilities["impossible"]))
         for handle in handles:
             engine.release(handle)
         engine.clear()
@@ -112,10 +113,10 @@ async def measure(engine: TransformersEngine, unseen: HeldOut, excluded: Sequenc
         f"value_{name}": value_figures(await ask(engine, [(anywhere[s][0], [anywhere[s][1]]) for s in chosen]))
         for name, chosen in sets.items()
     }
-    pairs = [(a, b) for a in range(100) for b in range(a, 100)]
-    dead = [pair for pair in pairs if not reaches(pair)]
-    sampled = [pair for pair in pairs if reaches(pair)] + rng.sample(dead, 400)
-    figures["value_two_numbers"] = value_figures(await ask(engine, [(pair, []) for pair in sampled]))
+    twos = {t.after: (ways[s], t) for s in met for t in legal_steps(s)}
+    chosen = rng.sample(sorted(twos), min(500, len(twos)))
+    paths = [(way[0], [way[1], last]) for way, last in (twos[pair] for pair in chosen)]
+    figures["value_two_numbers"] = value_figures(await ask(engine, paths))
     groups = {"held_out_roots": unseen.root_puzzles, "held_out_states": unseen.state_puzzles}
     if excluded:
         groups["excluded"] = tuple(excluded)

@@ -184,7 +184,8 @@ async def test_no_pass_starts_after_the_deadline(engine):
     account = Account(deadline=0.0)
     (found,) = await engine.generate([ask(engine.open(PROMPT, account))], account)
     assert [c.finish for c in found] == ["budget"]
-    assert account.ledger.tokens_sampled == 0
+    assert await engine.label([LabelRequest(found[0].handle, "try so", LABELS)], account) == [None]
+    assert account.ledger.tokens_sampled == account.ledger.forward_passes == 0
 
 
 async def test_truncated_is_not_finished(engine):
