@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from pydantic import Field
 
-from rksc_tot.engine.base import LabelRequest
+from rksc_tot.engine.base import LabelRequest, LabelScores
 from rksc_tot.errors import ContextOverflow
 from rksc_tot.search import Search
 from rksc_tot.task import Prompt
@@ -33,22 +33,33 @@ class LMVote(Verifier):
     longest: int = Field(400, ge=1, description="characters of a candidate that are shown")
 
     async def score(self, search: Search, nodes: Sequence[Node]) -> Sequence[Score]:
-        """Hold all ballots at once."""
+        """Hold all ballots at once; one that does not fit the context is held again in halves."""
+        shares: dict[int, Score] = {}
         ballots = self._ballots(sorted(nodes, key=lambda node: node.id))
-        shares: dict[int, Score] = {ballot[0].id: 1 / len(nodes) for ballot in ballots if len(ballot) == 1}
-        ballots = [ballot for ballot in ballots if len(ballot) > 1]
-        replies = await ask_labels(search, [self._request(search, ballot) for ballot in ballots])
-        for ballot, reply in zip(ballots, replies, strict=True):
-            for number, node in enumerate(ballot, start=1):
-                if reply is None:
-                    shares[node.id] = None
-                elif isinstance(reply, ContextOverflow):
-                    shares[node.id] = self.failure(node, str(reply))
+        while ballots:
+            shares |= {ballot[0].id: 1 / len(nodes) for ballot in ballots if len(ballot) == 1}
+            held = [ballot for ballot in ballots if len(ballot) > 1]
+            replies = await ask_labels(search, [self._request(search, ballot) for ballot in held])
+            ballots = []
+            for ballot, reply in zip(held, replies, strict=True):
+                if isinstance(reply, ContextOverflow):
+                    search.warn(
+                        "ballots in halves", f"verifier {self.name!r}: a ballot is held in halves, because {reply}"
+                    )
+                    ballots += [ballot[: len(ballot) // 2], ballot[len(ballot) // 2 :]]
                 else:
-                    share = reply.probabilities[str(number)]
-                    shares[node.id] = share * len(ballot) / len(nodes)
-                    node.labels = {str(number): share, "outside": reply.outside}
+                    shares |= self._count(ballot, reply, len(nodes))
         return [shares[node.id] for node in nodes]
+
+    def _count(self, ballot: list[Node], reply: LabelScores | None, total: int) -> dict[int, Score]:
+        if reply is None:
+            return {node.id: None for node in ballot}
+        shares: dict[int, Score] = {}
+        for number, node in enumerate(ballot, start=1):
+            share = reply.probabilities[str(number)]
+            node.labels = {str(number): share, "outside": reply.outside}
+            shares[node.id] = share * len(ballot) / total
+        return shares
 
     def _ballots(self, nodes: list[Node]) -> list[list[Node]]:
         count = -(-len(nodes) // BALLOT)

@@ -164,6 +164,20 @@ async def test_a_candidate_cannot_write_more_than_its_own_bounded_line():
     assert max(map(len, lines)) < 60
 
 
+async def test_a_ballot_too_long_for_the_context_is_held_in_halves():
+    sizes = []
+
+    def labeller(text, question, labels):
+        sizes.append(len(labels))
+        return {"1": 0.9, **{label: 0.1 / (len(labels) - 1) for label in labels[1:]}}
+
+    level = await one_level(make_search(LMVote(), labeller, context=140), 8)
+    assert max(sizes) <= 4
+    assert sum(node.score for node in level) == pytest.approx(1)
+    alone = await one_level(make_search(LMVote(), labeller, context=75), 3)
+    assert [node.score for node in alone] == pytest.approx([1 / 3] * 3)
+
+
 async def test_votes_in_a_chat_are_a_turn_of_the_user():
     seen = []
 
