@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from rksc_tot.engine.base import Account, Engine, GenerateRequest, Sampling
 from rksc_tot.errors import RkscTotError
 from rksc_tot.faults import prompt_fault, question_fault
-from rksc_tot.judgement import named, shown
+from rksc_tot.search.judgement import named, shown
 from rksc_tot.seeds import stream_keys
 from rksc_tot.solve import run_async
 from rksc_tot.task import Path, Reject, Task, Thought

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from rksc_tot.judgement import shown
+from rksc_tot.search.judgement import shown
 from rksc_tot.task import Question
 
 

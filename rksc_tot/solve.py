@@ -13,9 +13,9 @@ from rksc_tot.budget import Budget, BudgetReached
 from rksc_tot.engine.base import Engine
 from rksc_tot.errors import RkscTotError, TaskError
 from rksc_tot.events import Event
-from rksc_tot.judgement import named, shown
 from rksc_tot.ledger import Ledger
 from rksc_tot.search import Search
+from rksc_tot.search.judgement import named, shown
 from rksc_tot.streaming import AsyncEventStream, EventStream
 from rksc_tot.task import Task
 from rksc_tot.tree import ReasoningTree

@@ -25,8 +25,8 @@ from pydantic import Field
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, stop_after_attempt
 
 from rksc_tot.errors import VerifierError
-from rksc_tot.judgement import named
 from rksc_tot.search import Search
+from rksc_tot.search.judgement import named
 from rksc_tot.task import Path
 from rksc_tot.tree import Node
 from rksc_tot.verifiers.base import Score, Verifier

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from rksc_tot.engine.base import LabelRequest, LabelScores
 from rksc_tot.errors import ContextOverflow
 from rksc_tot.faults import question_fault
-from rksc_tot.judgement import named
 from rksc_tot.search import Search
+from rksc_tot.search.judgement import named
 from rksc_tot.task import Question
 from rksc_tot.tree import Node
 from rksc_tot.verifiers.base import Score, Verifier, ask_labels

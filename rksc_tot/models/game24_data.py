@@ -76,7 +76,10 @@ def read_puzzles(file: Path, rows: str) -> list[State]:
     with file.open(newline="", encoding="utf-8") as lines:
         reader = csv.DictReader(lines)
         if not {"Rank", "Puzzles"} <= set(reader.fieldnames or ()):
-            raise ConfigError(f"{file.name} lacks a column Rank or Puzzles", hint="see docs/tasks.md for the format")
+            raise ConfigError(
+                f"{file.name} lacks a column Rank or Puzzles",
+                hint="name them in its first line",
+            )
         found = [tuple(sorted(map(int, row["Puzzles"].split()))) for row in reader if first <= int(row["Rank"]) <= last]
     if not found:
         raise ConfigError(f"{file.name} has no rank in {rows}", hint="check --rows")

@@ -37,7 +37,7 @@ class Game24(Task):
 
     name = "game24"
     max_thoughts = COUNT - 1
-    max_thought_tokens = 48
+    max_thought_tokens = 32
 
     def __init__(self, role: Literal["steps", "solve"] = "steps") -> None:
         if role not in ("steps", "solve"):

@@ -9,15 +9,15 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from rksc_tot.budget import Budget
-from rksc_tot.candidates import Candidates
 from rksc_tot.engine.base import Account, Engine
 from rksc_tot.errors import ConfigError, ContextOverflow, RkscTotError, TaskError, VerifierError
 from rksc_tot.events import Added, BudgetHit, Event, Finished, Merged, Pruned, Rejected, Scored
-from rksc_tot.expansion import Draft, Writer
-from rksc_tot.judgement import Judgement, judge, judge_root, named, shown
 from rksc_tot.ledger import Ledger
-from rksc_tot.limits import Limits
-from rksc_tot.scoring import Key, Scorer, finite, ranked
+from rksc_tot.search.candidates import Candidates
+from rksc_tot.search.expansion import Draft, Writer
+from rksc_tot.search.judgement import Judgement, judge, judge_root, named, shown
+from rksc_tot.search.limits import Limits
+from rksc_tot.search.scoring import Key, Scorer, finite, ranked
 from rksc_tot.seeds import stream_key
 from rksc_tot.task import Path, Prompt, Task
 from rksc_tot.tree import Node, ReasoningTree

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from rksc_tot.judgement import named
-from rksc_tot.scoring import ranked, rounded
+from rksc_tot.search.judgement import named
+from rksc_tot.search.scoring import ranked, rounded
 from rksc_tot.task import Task
 from rksc_tot.tree import Node, ReasoningTree
 

@@ -8,7 +8,7 @@ from numbers import Real
 from typing import TYPE_CHECKING, Protocol
 
 from rksc_tot.errors import VerifierError
-from rksc_tot.judgement import shown
+from rksc_tot.search.judgement import shown
 from rksc_tot.tree import Node
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import Any
 
 from rksc_tot.engine.base import Account, Completion, Engine, Finish, GenerateRequest, Sampling
 from rksc_tot.errors import ContextOverflow
-from rksc_tot.judgement import named
+from rksc_tot.search.judgement import named
 from rksc_tot.seeds import stream_keys
 from rksc_tot.task import Path, Task
 from rksc_tot.tree import Node
