@@ -47,8 +47,8 @@ class Recipe:
     warmup_steps: int = 100
     weight_decay: float = 0.05
     value_docs: int = 40  # documents a step
-    steps_docs: int = 20
-    solve_docs: int = 6
+    steps_docs: int = 14
+    solve_docs: int = 4
 
 
 class Batch(NamedTuple):
@@ -161,18 +161,6 @@ def losses(model: LlamaForCausalLM, batch: Batch, recipe: Recipe) -> tuple[Tenso
     return total, figures
 
 
-def build_optimisers(model: LlamaForCausalLM, recipe: Recipe) -> list[torch.optim.Optimizer]:
-    """Muon for the matrices inside the layers (its update scaled to AdamW's size), AdamW for embeddings and norms."""
-    matrices = [w for name, w in model.named_parameters() if w.ndim == 2 and "embed" not in name]
-    others = [w for name, w in model.named_parameters() if w.ndim != 2 or "embed" in name]
-    return [
-        torch.optim.Muon(
-            matrices, lr=recipe.peak_rate, weight_decay=recipe.weight_decay, adjust_lr_fn="match_rms_adamw"
-        ),
-        torch.optim.AdamW(others, lr=recipe.peak_rate, betas=(0.9, 0.98), weight_decay=recipe.weight_decay),
-    ]
-
-
 def rate_at(done: float, step: int, recipe: Recipe) -> float:
     """Learning rate after a share ``done`` of the time: warm-up, flat, then linear to the floor."""
     if step < recipe.warmup_steps:
@@ -195,7 +183,7 @@ def save(model: LlamaForCausalLM, unseen: HeldOut, out: Path) -> None:
 def main(
     what: Annotated[str, typer.Argument(help="which model: game24")],
     out: Annotated[Path, typer.Option(help="folder to write")] = Path("game24-model"),
-    steps: Annotated[int, typer.Option(help="optimiser steps")] = 12_000,
+    steps: Annotated[int, typer.Option(help="optimiser steps")] = 6_500,
     seed: Annotated[int, typer.Option()] = 0,
     exclude: Annotated[Path | None, typer.Option(help="csv of puzzles never to train on")] = None,
     rows: Annotated[str, typer.Option(help="which ranks of that file")] = "1-100000",
@@ -210,7 +198,9 @@ def main(
     unseen = held_out(read_puzzles(exclude, rows) if exclude else ())
     source = Generator(random.Random(seed), unseen)
     model = build_model(recipe, seed)
-    optimisers = build_optimisers(model, recipe)
+    optimiser = torch.optim.AdamW(
+        model.parameters(), lr=recipe.peak_rate, betas=(0.9, 0.98), weight_decay=recipe.weight_decay
+    )
     start, tokens = time.perf_counter(), 0
     mean: dict[str, float] = {}
     for step in range(steps):
@@ -222,10 +212,9 @@ def main(
         model.zero_grad(set_to_none=True)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        for optimiser in optimisers:
-            for group in optimiser.param_groups:
-                group["lr"] = rate_at(step / steps, step, recipe)
-            optimiser.step()
+        for group in optimiser.param_groups:
+            group["lr"] = rate_at(step / steps, step, recipe)
+        optimiser.step()
         tokens += batch.ids.numel()
         mean = {k: 0.98 * mean.get(k, v) + 0.02 * v for k, v in figures.items()}
         if step % 100 == 99:
