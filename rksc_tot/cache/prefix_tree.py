@@ -118,8 +118,6 @@ class PrefixTree:
     def drop(self, at: Segment) -> None:
         """Give a handle back."""
         at.handles -= 1
-        if not at.handles:
-            at.logits = None
         self._settle(at)
 
     def pin(self, at: Segment) -> None:
@@ -230,6 +228,8 @@ class PrefixTree:
 
     def _settle(self, at: Segment) -> None:
         """Note that ``at`` may have become unneeded; forget it altogether if nothing of it is resident."""
+        if not (at.handles or at.pins):
+            at.logits = None
         while at.parent is not None and not (at.handles or at.pins or at.children):
             if at.slots:
                 self._idle[at] = None

@@ -36,7 +36,11 @@ class Twig:
 
 
 class Job:
-    """Work that ends in a result or an error. ``scratch_from``: rows from this position on are never kept."""
+    """Work that ends in a result or an error. ``scratch_from``: rows from this position on are never kept.
+
+    A *running* job pins the paths to its tips: their KV stays. A paused one only holds its place: when room is short its KV
+    may go, and is computed again when the job runs on, with the same outcome.
+    """
 
     def __init__(self, tree: PrefixTree, base: Segment, account: Account, scratch_from: int | None) -> None:
         self.tree = tree
@@ -47,12 +51,31 @@ class Job:
         self.result: object = None
         self.error: Exception | None = None
         self.on_end: Callable[[Job], None] = lambda job: None
-        tree.pin(base)
+        self.running = False
         tree.hold(base)
 
     def tips(self) -> list[Segment]:
         """Segments at whose end logits are wanted."""
         raise NotImplementedError
+
+    def start(self) -> None:
+        """Run, or run on."""
+        for tip in self.tips():
+            self.tree.pin(tip)
+            self.tree.drop(tip)
+        self.running = True
+
+    def pause(self) -> None:
+        """Let go of the KV, but not of the place."""
+        for tip in self.tips():
+            self.tree.hold(tip)
+            self.tree.unpin(tip)
+        self.running = False
+
+    def leave(self) -> None:
+        """Give up all tips."""
+        for tip in self.tips():
+            (self.tree.unpin if self.running else self.tree.drop)(tip)
 
     @property
     def decoding(self) -> bool:
@@ -77,8 +100,8 @@ class Job:
         raise NotImplementedError
 
     def close(self) -> None:
-        """Unpin everything; drop what was scratch."""
-        self.tree.unpin(self.base)
+        """Let go of everything; drop what was scratch."""
+        self.leave()
         self.tree.drop(self.base)
         if self.scratch_from is not None:
             self.tree.discard(self.base, self.scratch_from)
@@ -107,13 +130,13 @@ class Generation(Job):
         self.done: list[Completion] = []
         self.step = 0  # tokens sampled so far by every live branch
         before = [t for s in base.lineage()[-CONTEXT_FOR_DECODER:] for t in s.tokens][-CONTEXT_FOR_DECODER:]
-        tree.pin(base)
         first = Twig(base, range(len(self.streams)), Written(tokenizer, before), [])
         self.twigs = [first]
+        tree.hold(base)
         self.before = len(before)
         if self.room <= 0:
             self._finish(first, first.branches, "length")
-            self.give_up()
+            self.leave()
             self.end(self.completions())
 
     @property
@@ -169,22 +192,17 @@ class Generation(Job):
         """Finish every branch where it stands."""
         for twig in self.twigs:
             self._finish(twig, twig.branches, "budget")
-        self.give_up()
+        self.leave()
         self.end(self.completions())
 
-    def give_up(self) -> None:
-        """Unpin the twigs, whose branches have all been finished."""
-        for twig in self.twigs:
-            self.tree.unpin(twig.tip)
+    def leave(self) -> None:
+        """Give up all twigs."""
+        super().leave()
         self.twigs = []
 
     def completions(self) -> list[Completion]:
         """All completions, ordered by their first branch."""
         return sorted(self.done, key=lambda c: c.branches[0])
-
-    def close(self) -> None:
-        self.give_up()
-        super().close()
 
     def _finish(self, twig: Twig, branches: Sequence[int], finish: Finish, stop: tuple[int, int] | None = None) -> None:
         text = twig.written.text
@@ -210,6 +228,7 @@ class Labelling(Job):
         self, tree: PrefixTree, base: Segment, account: Account, scratch_from: int, labels: dict[str, list[int]]
     ) -> None:
         super().__init__(tree, base, account, scratch_from)
+        tree.hold(base)
         self.labels = labels
 
     def tips(self) -> list[Segment]:

@@ -82,6 +82,8 @@ class Stepper:
         for job in self.jobs:
             if job.ended or any(tip.logits is None for tip in job.tips()):
                 continue
+            if not job.running:
+                job.start()
             if isinstance(job, Labelling):
                 job.end(job.read(job.base.logits))
             elif isinstance(job, Generation):
@@ -100,7 +102,7 @@ class Stepper:
             if count:
                 job.advance(tokens[at : at + count], logprobs[at : at + count])
             else:
-                job.give_up()
+                job.leave()
             at += count
             for tip in tips:
                 if not tip.handles:
@@ -119,28 +121,45 @@ class Stepper:
     # -- computing ---------------------------------------------------------------------------------------------------
 
     def _claim(self) -> list[_Claim]:
+        """Blocks for this pass, oldest job first. Where the KV budget is full, jobs wait; the youngest makes way."""
         claims: list[_Claim] = []
         taken: set[Segment] = set()
-        room = self.max_rows
+        full: CacheError | None = None
         for job in self.jobs:
-            for tip in job.tips():
-                if room <= 0:
-                    return claims
-                if tip.logits is not None or tip in taken:
-                    continue
-                missing = self.tree.missing(tip)
-                if any(segment in taken for segment, _ in missing):
-                    continue
-                try:
-                    claim = self._compute(job, tip, missing, room) if missing else self._replay(job, tip)
-                except CacheError as error:
-                    job.fail(error)
-                    break
-                taken.add(tip)
-                taken.update(segment for segment, _ in missing)
-                claims.append(claim)
-                room -= len(claim.block.tokens)
+            if job.ended or (full and not job.running):
+                continue
+            waking, before = not job.running, len(claims)
+            if waking:
+                job.start()
+            try:
+                self._claim_for(job, claims, taken)
+            except CacheError as error:
+                full = error
+                if waking and len(claims) == before:
+                    job.pause()
+        if full and not claims:
+            self._make_way(full)
         return claims
+
+    def _claim_for(self, job: Job, claims: list[_Claim], taken: set[Segment]) -> None:
+        for tip in job.tips():
+            room = self.max_rows - sum(len(claim.block.tokens) for claim in claims)
+            if room <= 0 or tip.logits is not None or tip in taken:
+                continue
+            missing = self.tree.missing(tip)
+            if any(segment in taken for segment, _ in missing):
+                continue
+            claims.append(self._compute(job, tip, missing, room) if missing else self._replay(job, tip))
+            taken.add(tip)
+            taken.update(segment for segment, _ in missing)
+
+    def _make_way(self, full: CacheError) -> None:
+        """Nothing fits: the youngest running job is paused, or the only one fails."""
+        running = [job for job in self.jobs if job.running and not job.ended]
+        if len(running) > 1:
+            running[-1].pause()
+        else:
+            (running or self.jobs)[0].fail(full)
 
     def _compute(self, job: Job, tip: Segment, missing: list[tuple[Segment, int]], room: int) -> _Claim:
         """The next rows on the way to ``tip``."""

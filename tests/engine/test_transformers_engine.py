@@ -159,6 +159,31 @@ async def test_an_evicted_path_is_recomputed_and_nothing_changes():
     assert ledger.peak_kv_bytes <= budget
 
 
+async def test_when_room_is_short_requests_wait_and_nothing_changes():
+    tokenizer = build_tokenizer()
+
+    async def run(engine):
+        account = Account()
+        root = engine.open(PROMPT, account)
+        (first,) = await engine.generate([ask(root, "a", 8)], account)
+        twice = [ask(c.handle, f"b{i}", 4) for i, c in enumerate(first)] * 2
+        second = await engine.generate(twice, account)
+        leaves = [c.handle for found in second for c in found]
+        scores = await engine.label([LabelRequest(leaf, "try 1+2 1-2 so", LABELS) for leaf in leaves], account)
+        engine.check_integrity()
+        values = [round(p, 4) for s in scores for p in s.probabilities.values()]
+        return [texts(f) for f in (first, *second)], values, account.ledger.peak_kv_bytes
+
+    with TransformersEngine(llama(len(tokenizer)), tokenizer) as engine:
+        roomy = await run(engine)
+    budget = roomy[2] // 5
+    with TransformersEngine(llama(len(tokenizer)), tokenizer, kv_budget=budget) as engine:
+        tight = await run(engine)
+        assert engine.cache.evicted_tokens > 0
+    assert tight[:2] == roomy[:2]
+    assert tight[2] <= budget
+
+
 async def test_branches_that_cannot_fit_the_budget_end_in_a_sentence():
     tokenizer = build_tokenizer()
     with TransformersEngine(llama(len(tokenizer)), tokenizer, kv_budget=10_000) as engine:
