@@ -68,7 +68,11 @@ def load_engine(
     options = {key: value for key, value in options.items() if value}
     try:
         tokenizer = AutoTokenizer.from_pretrained(source, **options)
-        loaded: Any = AutoModelForCausalLM.from_pretrained(source, dtype=getattr(torch, dtype), **options)
+        safe = {} if "gguf_file" in options else {"use_safetensors": True}  # never a pickle
+        found: Any = AutoModelForCausalLM.from_pretrained(
+            source, dtype=getattr(torch, dtype), output_loading_info=True, **safe, **options
+        )
+        loaded, info = found
         loaded = loaded.to(place).eval()
     except Exception as error:  # transformers raises OSError, ValueError, KeyError, RuntimeError, safetensors errors …
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
@@ -76,6 +80,11 @@ def load_engine(
             f"cannot load {str(model or EMBEDDED)!r} as a causal LM: {first[:300]}",
             hint="give a folder with config.json, weights and tokenizer, a .gguf file, or the id of a cached hub model",
         ) from error
+    if missing := sorted(info["missing_keys"]):
+        raise ModelLoadError(
+            f"{str(model or EMBEDDED)!r} has no weights for {len(missing)} parts of a causal LM, such as {missing[0]}",
+            hint="give a checkpoint of a causal LM",
+        )
     return TransformersEngine(
         loaded, tokenizer, name=str(model or EMBEDDED), kv_budget=kv_budget, max_batch_tokens=max_batch_tokens
     )

@@ -42,7 +42,7 @@ def states(document):
     """The prompt's numbers and what each line leaves."""
     found = [numbers(document.prompt)]
     for line in document.body.replace("<eos>", "").splitlines():
-        found.append(numbers(line.partition("(left:")[2].rstrip(")")))
+        found += [numbers(line.partition("(left:")[2].rstrip(")"))]
     return found
 
 
