@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Required, TypedDict, TypeVar, Unpack
 
 from pydantic import BaseModel, ConfigDict
 
@@ -47,6 +47,16 @@ class Result(BaseModel):
     ledger: Ledger
     settings: Mapping[str, Any]
     numerics: Mapping[str, Any]
+
+
+class Options(TypedDict, total=False):
+    """Keyword arguments of :func:`asolve` that :func:`solve`, :func:`stream` and :func:`astream` take as well."""
+
+    engine: Required[Engine]
+    strategy: Strategy | str
+    verifier: Verifier | str | None
+    budget: Budget | None
+    seed: int
 
 
 async def asolve(
@@ -110,85 +120,26 @@ async def asolve(
 
 
 def solve(
-    task: Task | str,
-    problem: Any,
-    *,
-    engine: Engine,
-    strategy: Strategy | str = "bfs",
-    verifier: Verifier | str | None = None,
-    budget: Budget | None = None,
-    seed: int = 0,
-    on_event: Callable[[Event], None] | None = None,
+    task: Task | str, problem: Any, *, on_event: Callable[[Event], None] | None = None, **options: Unpack[Options]
 ) -> Result:
     """:func:`asolve` for code that is not async. Where an event loop is running (a notebook), it works in a thread."""
-    return run_async(
-        asolve(
-            task,
-            problem,
-            engine=engine,
-            strategy=strategy,
-            verifier=verifier,
-            budget=budget,
-            seed=seed,
-            on_event=on_event,
-        )
-    )
+    return run_async(asolve(task, problem, on_event=on_event, **options))
 
 
-def stream(
-    task: Task | str,
-    problem: Any,
-    *,
-    engine: Engine,
-    strategy: Strategy | str = "bfs",
-    verifier: Verifier | str | None = None,
-    budget: Budget | None = None,
-    seed: int = 0,
-) -> EventStream[Result]:
+def stream(task: Task | str, problem: Any, **options: Unpack[Options]) -> EventStream[Result]:
     """A search to step through: ``for event in (run := stream(…)): …``, then ``run.result``.
 
     Parameters and errors are those of :func:`asolve`; errors are raised by the loop.
     """
-    return EventStream(
-        lambda on_event: asolve(
-            task,
-            problem,
-            engine=engine,
-            strategy=strategy,
-            verifier=verifier,
-            budget=budget,
-            seed=seed,
-            on_event=on_event,
-        )
-    )
+    return EventStream(lambda on_event: asolve(task, problem, on_event=on_event, **options))
 
 
-def astream(
-    task: Task | str,
-    problem: Any,
-    *,
-    engine: Engine,
-    strategy: Strategy | str = "bfs",
-    verifier: Verifier | str | None = None,
-    budget: Budget | None = None,
-    seed: int = 0,
-) -> AsyncEventStream[Result]:
+def astream(task: Task | str, problem: Any, **options: Unpack[Options]) -> AsyncEventStream[Result]:
     """A search to step through: ``async for event in (run := astream(…)): …``, then ``run.result``.
 
     Parameters and errors are those of :func:`asolve`; errors are raised by the loop.
     """
-    return AsyncEventStream(
-        lambda on_event: asolve(
-            task,
-            problem,
-            engine=engine,
-            strategy=strategy,
-            verifier=verifier,
-            budget=budget,
-            seed=seed,
-            on_event=on_event,
-        )
-    )
+    return AsyncEventStream(lambda on_event: asolve(task, problem, on_event=on_event, **options))
 
 
 def run_async(work: Coroutine[Any, Any, T]) -> T:
