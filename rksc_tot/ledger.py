@@ -22,7 +22,7 @@ class Ledger(BaseModel):
     """Rows computed for tokens of prompt and paths, decode steps included. Their KV is stored."""
     distinct_tokens: int = 0
     """Different (path, token) pairs whose KV has been stored at least once. Equal to ``prefill_tokens`` unless something
-    was computed twice (revisit after an eviction)."""
+    was computed twice: see ``recomputed_tokens``."""
     context_tokens: int = 0
     """What re-prefilling would cost: for every expansion and every verification, the length of prompt plus path."""
     context_computed: int = 0
@@ -35,7 +35,7 @@ class Ledger(BaseModel):
     """Scratch rows of *propose* prompts and replies, which are not part of any path."""
     forward_passes: int = 0
     recomputed_tokens: int = 0
-    """Rows computed again after an eviction."""
+    """Rows computed again: after an eviction, or, a row a time, where a path is walked again whose logits are gone."""
     peak_kv_bytes: int = 0
     nodes: int = 0
     merged: int = 0

@@ -34,12 +34,9 @@ class Arena:
         rows = max(self.rows, self.FIRST_ROWS)
         while rows < extent:
             rows *= 2
-        self.rows = min(rows, max(self.limit, extent))
-        for store in (self.keys, self.values):
-            for layer, old in store.items():
-                new = old.new_zeros(old.shape[0], self.rows, old.shape[2])
-                new[:, : old.shape[1]] = old
-                store[layer] = new
+        rows = min(rows, max(self.limit, extent))
+        keys, values = ({n: _grown(old, rows) for n, old in part.items()} for part in (self.keys, self.values))
+        self.keys, self.values, self.rows = keys, values, rows  # only now: growing may run out of memory
 
     def write(self, layer: int, keys: Tensor, values: Tensor, slots: Tensor) -> tuple[Tensor, Tensor]:
         """Put ``keys [Hk, Q, Dk]`` and ``values [Hk, Q, Dv]`` into ``slots [Q]``; returns the layer's whole tensors."""
@@ -59,6 +56,13 @@ class Arena:
         self.keys.clear()
         self.values.clear()
         self.rows = 0
+
+
+def _grown(old: Tensor, rows: int) -> Tensor:
+    """A copy of ``old [H, R, D]`` with room for ``rows``."""
+    new = old.new_zeros(old.shape[0], rows, old.shape[2])
+    new[:, : old.shape[1]] = old
+    return new
 
 
 def is_run(slots: list[int]) -> bool:

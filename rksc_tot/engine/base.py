@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from rksc_tot.errors import ConfigError
 from rksc_tot.ledger import Ledger
 from rksc_tot.task import Prompt
 
@@ -39,7 +40,7 @@ class Account:
 
     def take(self, wanted: int) -> int:
         """Book up to ``wanted`` sampled tokens; returns how many were granted."""
-        granted = wanted if self.tokens_left is None else min(wanted, self.tokens_left)
+        granted = wanted if self.tokens_left is None else max(0, min(wanted, self.tokens_left))
         if self.tokens_left is not None:
             self.tokens_left -= granted
         self.ledger.tokens_sampled += granted
@@ -71,6 +72,16 @@ class GenerateRequest:
     keep_stop: bool = True
     suffix: Prompt | None = None
 
+    def __post_init__(self) -> None:
+        """Refuse what no engine could do."""
+        if self.max_tokens < 1:
+            raise ConfigError(f"max_tokens is {self.max_tokens}", hint="use at least 1")
+        if not self.streams or not all(0 <= key < 1 << 128 for key in self.streams):
+            raise ConfigError(f"streams are {self.streams}", hint="give each branch a key from rksc_tot.seeds")
+        strings: Any = self.stop
+        if not isinstance(strings, tuple) or not all(isinstance(string, str) and string for string in strings):
+            raise ConfigError(f"stop strings are {self.stop!r}", hint="give a tuple of strings that are not empty")
+
 
 class Completion(NamedTuple):
     """A text that one or more branches wrote.
@@ -95,6 +106,12 @@ class LabelRequest:
     handle: Any
     question: Prompt
     labels: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        """Refuse labels that are none."""
+        labels: Any = self.labels
+        if not isinstance(labels, tuple) or not all(isinstance(label, str) for label in labels):
+            raise ConfigError(f"labels are {self.labels!r}", hint="give a tuple of strings")
 
 
 class LabelScores(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from rksc_tot.engine.text import continuation
+from rksc_tot.engine.text import continuation, encode
 from rksc_tot.errors import EngineError
 from rksc_tot.task import Message, Prompt
 
@@ -21,7 +21,7 @@ def prompt_tokens(tokenizer: PreTrainedTokenizerBase, prompt: Prompt) -> list[in
         text, special = prompt, True
     else:
         text, special = _render(tokenizer, prompt, add_generation_prompt=True), False
-    ids: list[int] = tokenizer.encode(text, add_special_tokens=special)
+    ids = encode(tokenizer, text, special)
     eos = tokenizer.eos_token_id
     if special and ids and eos is not None and ids[-1] == eos and not text.endswith(str(tokenizer.eos_token)):
         ids.pop()  # some tokenizers close every text; a prompt is not closed
@@ -49,7 +49,7 @@ def following_tokens(
         _, found, after = whole.rpartition(MARK)
         if not found:
             raise EngineError("the chat template does not show the assistant's words", hint="use plain text prompts")
-        ids = tokenizer.encode(after, add_special_tokens=False)
+        ids = encode(tokenizer, after)
     if not ids:
         raise EngineError("the question is empty", hint="ask something")
     return ids

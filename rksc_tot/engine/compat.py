@@ -33,6 +33,14 @@ def _no_mask(*_: Any, **__: Any) -> None:
     """Visibility is the plan's business."""
 
 
+def stock_attention(model: PreTrainedModel) -> str:
+    """The attention implementation the model was loaded with, or would have been if another engine is using it now."""
+    now: str = model.config._attn_implementation
+    if now != FAST:
+        return now
+    return "sdpa" if getattr(model, "_supports_sdpa", False) else "eager"
+
+
 def cache_keyword(model: PreTrainedModel) -> str:
     """The name of the cache argument of this model's forward."""
     return "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"

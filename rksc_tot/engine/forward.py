@@ -23,7 +23,7 @@ class Forward:
     def __init__(self, model: PreTrainedModel, arena: Arena) -> None:
         self.model = model
         self.arena = arena
-        self.stock: str = model.config._attn_implementation
+        self.stock = compat.stock_attention(model)
         self.route: Route = "mask"
         self._chooses_rows = compat.keeps_logits(model)
         self._cache_name = compat.cache_keyword(model)

@@ -99,6 +99,9 @@ class Job:
         """The deadline has passed: end with what there is."""
         raise NotImplementedError
 
+    def give_back(self) -> None:
+        """Drop the results nobody will take."""
+
     def close(self) -> None:
         """Let go of everything; drop what was scratch."""
         self.leave()
@@ -187,6 +190,8 @@ class Generation(Job):
                     live.append(heir)
             self.tree.unpin(twig.tip)
         self.twigs = live
+        if not live:
+            self.end(self.completions())
 
     def expire(self) -> None:
         """Finish every branch where it stands."""
@@ -201,8 +206,24 @@ class Generation(Job):
         self.twigs = []
 
     def completions(self) -> list[Completion]:
-        """All completions, ordered by their first branch."""
-        return sorted(self.done, key=lambda c: c.branches[0])
+        """All completions, ordered by their first branch; branches that wrote the same are one."""
+        merged: dict[object, Completion] = {}
+        for completion in sorted(self.done, key=lambda c: c.branches[0]):
+            first = merged.setdefault((completion.text, completion.tokens, completion.finish), completion)
+            if first is not completion:
+                branches = tuple(sorted(first.branches + completion.branches))
+                merged[completion.text, completion.tokens, completion.finish] = first._replace(branches=branches)
+                if completion.handle is not None:
+                    self.tree.drop(completion.handle)
+        self.done = list(merged.values())
+        return self.done
+
+    def give_back(self) -> None:
+        """Drop the results nobody will take."""
+        for completion in self.done:
+            if completion.handle is not None:
+                self.tree.drop(completion.handle)
+        self.done = []
 
     def _finish(self, twig: Twig, branches: Sequence[int], finish: Finish, stop: tuple[int, int] | None = None) -> None:
         text = twig.written.text

@@ -157,7 +157,7 @@ def _group(
         count, pad, tail = len(block.tokens), longest - len(context), width - len(block.tokens)
         rows.append([*range(first_row[n], first_row[n] + count), *[first_row[n]] * tail])
         valid += range(n * width, n * width + count)
-        private += [*context, *[0] * pad, *block.slots, *[block.slots[0]] * tail]
+        private += [*context, *[block.slots[0]] * pad, *block.slots, *[block.slots[0]] * tail]  # padded with its own
         key_positions.append(
             [*range(skip, block.start), *[far] * pad, *range(block.start, block.start + count), *[far] * tail]
         )

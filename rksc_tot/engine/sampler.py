@@ -77,7 +77,7 @@ def sample(logits: Tensor, draws: Sequence[Draw]) -> tuple[list[int], list[float
 
 def filtered(logits: Tensor, sampling: Sampling) -> Tensor:
     """Probabilities ``[rows, V]`` after temperature, top-k, top-p and min-p, not normalised."""
-    scaled = logits / sampling.temperature
+    scaled = (logits - logits.amax(-1, keepdim=True)) / sampling.temperature  # largest is 0: nothing overflows
     if sampling.top_k is not None and sampling.top_k < scaled.shape[-1]:
         floor = scaled.topk(sampling.top_k, -1).values[:, -1:]
         scaled = scaled.masked_fill(scaled < floor, float("-inf"))

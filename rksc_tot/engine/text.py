@@ -18,12 +18,30 @@ def decode(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> str:
     return str(tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
 
+def encode(tokenizer: PreTrainedTokenizerBase, text: str, special: bool = False) -> list[int]:
+    """Token ids; ``special`` adds what the tokenizer puts around a text.
+
+    Raises
+    ------
+    EngineError
+        If the text holds half of a surrogate pair, which is no character.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise EngineError(
+            f"{text[error.start : error.end]!r} at position {error.start} is no character", hint="repair the text"
+        ) from None
+    ids: list[int] = tokenizer.encode(text, add_special_tokens=special)
+    return ids
+
+
 def continuation(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
     """Tokens of ``text`` as it stands after other text: no BOS, no space put in front."""
-    ids: list[int] = tokenizer.encode(text, add_special_tokens=False)
-    anchor: list[int] = tokenizer.encode("\n", add_special_tokens=False)
+    ids = encode(tokenizer, text)
+    anchor = encode(tokenizer, "\n")
     if text and decode(tokenizer, [*anchor, *ids]) != decode(tokenizer, anchor) + text:
-        anchored: list[int] = tokenizer.encode("\n" + text, add_special_tokens=False)
+        anchored = encode(tokenizer, "\n" + text)
         if anchored[: len(anchor)] == anchor:
             return anchored[len(anchor) :]
     return ids
@@ -116,21 +134,21 @@ def label_tokens(tokenizer: PreTrainedTokenizerBase, labels: Sequence[str]) -> l
     """
     if len(labels) < 2 or len(set(labels)) < len(labels) or not all(label.strip() for label in labels):
         raise EngineError(f"labels {list(labels)} are not two or more different words")
-    unknown = tokenizer.unk_token_id
-    firsts: list[set[int]] = []
-    for label in labels:
-        encoded = [continuation(tokenizer, form) for form in spellings(label)]
-        encoded = [ids for ids in encoded if ids and unknown not in ids]
-        whole = {ids[0] for ids in encoded if len(ids) == 1}
-        firsts.append(whole or {ids[0] for ids in encoded})
-    chosen = []
-    for i, own in enumerate(firsts):
-        others = set().union(*(f for j, f in enumerate(firsts) if j != i))
-        only = sorted(own - others)
-        if not only:
+    chosen = [_first_tokens(tokenizer, label) for label in labels]
+    for label, own in zip(labels, chosen, strict=True):
+        others = [other for other, ids in zip(labels, chosen, strict=True) if other != label and own & ids]
+        if others or not own:
             raise EngineError(
-                f"label {labels[i]!r} cannot be told from the others by its first token",
+                f"label {label!r} cannot be told from {', '.join(map(repr, others)) or 'unknown text'} by its first token",
                 hint="choose labels that begin differently",
             )
-        chosen.append(only)
-    return chosen
+    return [sorted(ids) for ids in chosen]
+
+
+def _first_tokens(tokenizer: PreTrainedTokenizerBase, label: str) -> set[int]:
+    """The tokens a label may begin with: whole spellings where there are any, else the beginning of the label as it is."""
+    encoded = {form: continuation(tokenizer, form) for form in spellings(label)}
+    known = {form: ids for form, ids in encoded.items() if ids and tokenizer.unk_token_id not in ids}
+    whole = {ids[0] for ids in known.values() if len(ids) == 1}
+    as_it_is = {ids[0] for form, ids in known.items() if form in (label, " " + label)}
+    return whole or as_it_is

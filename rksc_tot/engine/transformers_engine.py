@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -25,12 +27,16 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 
+CLOSED = "the engine is closed"
+
+
 class KVHandle:
     """A token path. Its KV is resident, or computed again when the path is visited."""
 
-    __slots__ = ("messages", "released", "segment")
+    __slots__ = ("messages", "owner", "released", "segment")
 
-    def __init__(self, segment: Segment, messages: Sequence[Message] | None) -> None:
+    def __init__(self, owner: TransformersEngine, segment: Segment, messages: Sequence[Message] | None) -> None:
+        self.owner = owner
         self.segment = segment
         self.messages = messages
         self.released = False
@@ -86,9 +92,11 @@ class TransformersEngine:
                 f"a KV budget of {kv_budget} bytes", hint=f"one token of this model takes {per_token} bytes"
             )
         arena.limit = limit
+        self._vocabulary = _rows(model.get_input_embeddings())
         self._eos = _eos_ids(model, tokenizer)
         self._stepper = Stepper(forward, limit, max_batch_tokens)
-        self._lock = threading.Lock()  # guards the stepper: jobs, tree, arena
+        self._lock = threading.Lock()  # guards the stepper: jobs, tree, arena; taken through _books()
+        self._abandoned: deque[Sequence[Job]] = deque()  # by requests that were cancelled
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="rksc-engine")
         self._labels: dict[tuple[str, ...], list[list[int]]] = {}
         self._closed = False
@@ -123,7 +131,8 @@ class TransformersEngine:
                 f"the prompt has {len(ids)} tokens, the model's context holds {self.capabilities.context}",
                 hint="shorten the prompt",
             )
-        with self._lock:
+        self._check_ids(ids)
+        with self._books():
             tree = self._stepper.tree
             return self._handle(tree.walk(tree.origin, ids), None if isinstance(prompt, str) else tuple(prompt))
 
@@ -136,16 +145,19 @@ class TransformersEngine:
                 f"{handle.length} + {len(ids)} tokens exceed the context of {self.capabilities.context}",
                 hint="propose shorter thoughts",
             )
-        with self._lock:
+        self._check_ids(ids)
+        with self._books():
             return self._handle(self._stepper.tree.walk(handle.segment, ids), handle.messages)
 
     async def generate(self, requests: Sequence[GenerateRequest], account: Account) -> list[list[Completion]]:
         """Completions of each request, ordered by their first branch."""
-        followers = [self._following(r.handle, r.suffix) if r.suffix is not None else [] for r in requests]
+        self._check_open()
         for request in requests:
             self._check(request.handle)
+        followers = [self._following(r.handle, r.suffix) if r.suffix is not None else [] for r in requests]
+        for request in requests:
             account.ledger.context_tokens += request.handle.length
-        with self._lock:
+        with self._books():
             jobs = [
                 Generation(
                     self._stepper.tree, self._stepper.tree.walk(r.handle.segment, after), r, account, self.tokenizer,
@@ -161,10 +173,11 @@ class TransformersEngine:
 
     async def label(self, requests: Sequence[LabelRequest], account: Account) -> list[LabelScores | None]:
         """Label probabilities of each request, None where the deadline came first; nothing is left in the cache."""
+        self._check_open()
         followers = [self._following(r.handle, r.question) for r in requests]
         tokens = [self._label_tokens(r.labels) for r in requests]
         account.ledger.context_tokens += sum(r.handle.length for r in requests)
-        with self._lock:
+        with self._books():
             jobs: list[Job] = [
                 Labelling(
                     self._stepper.tree, self._stepper.tree.walk(r.handle.segment, after), account, r.handle.length,
@@ -177,15 +190,15 @@ class TransformersEngine:
 
     def release(self, handle: KVHandle) -> None:
         """Give a handle back; releasing twice is an error."""
-        with self._lock:
-            if handle.released:
-                raise EngineError("this handle was released before")
+        self._check(handle)
+        with self._books():
             handle.released = True
             self._stepper.tree.drop(handle.segment)
 
     def clear(self) -> None:
         """Forget all KV that no handle needs, so that the next search starts cold."""
-        with self._lock:
+        self._check_open()
+        with self._books():
             self._stepper.tree.clear()
 
     def close(self) -> None:
@@ -193,9 +206,10 @@ class TransformersEngine:
         if not self._closed:
             self._closed = True
             self._worker.shutdown(wait=True)
-            with self._lock:
-                self._stepper.fail(self._stepper.jobs, EngineError("the engine was closed"))
+            with self._books():
+                self._stepper.fail(self._stepper.jobs, EngineError(CLOSED))
                 self._stepper.forward.arena.clear()
+                self._stepper.forward.take("mask")  # the model is its owner's again
 
     def __enter__(self) -> TransformersEngine:
         return self
@@ -223,7 +237,8 @@ class TransformersEngine:
     @property
     def kv_bytes(self) -> int:
         """Bytes of KV that are resident now."""
-        return self._stepper.pool.used * self._stepper.forward.arena.bytes_per_row
+        with self._books():
+            return self._stepper.tree.pool.used * self._stepper.forward.arena.bytes_per_row
 
     @property
     def forward_passes(self) -> int:
@@ -232,7 +247,7 @@ class TransformersEngine:
 
     def check_integrity(self) -> None:
         """Raise CacheError unless the cache's books balance."""
-        with self._lock:
+        with self._books():
             self._stepper.tree.check_integrity()
 
     # -- inside ------------------------------------------------------------------------------------------------------
@@ -247,55 +262,57 @@ class TransformersEngine:
             nonlocal open_jobs
             open_jobs -= 1
             if not open_jobs:
-                loop.call_soon_threadsafe(ended.set)
+                with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                    loop.call_soon_threadsafe(ended.set)
 
         for job in jobs:
             job.on_end = on_end
-        with self._lock:
+        with self._books():
             for job in jobs:
                 self._stepper.add(job)
         try:
             while jobs and not ended.is_set():
                 await asyncio.sleep(0)  # let every coroutine that is ready add its work to the pass
+                self._check_open()
                 await loop.run_in_executor(self._worker, self._step)
-        except BaseException:
-            with self._lock:
-                self._stepper.fail([job for job in jobs if not job.ended], EngineError("the request was cancelled"))
+        except BaseException as error:
+            self._abandoned.append(jobs)  # no lock: this may run while a step holds it, even in the same thread
+            if self._closed and isinstance(error, RuntimeError):
+                raise EngineError(CLOSED) from None
             raise
-        for job in jobs:
-            if job.error is not None:
-                self._release_results(jobs)
-                raise job.error
+        failed = [job.error for job in jobs if job.error is not None]
+        if failed:
+            self._abandoned.append(jobs)
+            raise failed[0]
         return [job.result for job in jobs]
 
     def _step(self) -> None:
-        with self._lock:
-            try:
-                self._stepper.step()
-            except Exception as error:
-                wrapped = error if isinstance(error, EngineError) else EngineError(f"the forward pass failed: {error}")
-                wrapped.__cause__ = error
-                self._stepper.fail(self._stepper.jobs, wrapped)
+        with self._books():
+            self._stepper.step()
 
-    def _release_results(self, jobs: Sequence[Job]) -> None:
+    @contextmanager
+    def _books(self) -> Iterator[None]:
+        """The stepper, its tree and its arena to oneself, after what was abandoned has been put away."""
         with self._lock:
-            for job in jobs:
-                if isinstance(job, Generation):
-                    for completion in job.done:
-                        if completion.handle is not None:
-                            self._stepper.tree.drop(completion.handle)
+            while self._abandoned:
+                jobs = self._abandoned.popleft()
+                self._stepper.fail([job for job in jobs if not job.ended], EngineError("the request was cancelled"))
+                for job in jobs:
+                    job.give_back()
+            yield
 
     def _handle(self, segment: Segment, messages: Sequence[Message] | None) -> KVHandle:
         self._stepper.tree.hold(segment)
-        return KVHandle(segment, messages)
+        return KVHandle(self, segment, messages)
 
     def _adopt(self, segment: Segment | None, messages: Sequence[Message] | None) -> KVHandle | None:
         """A completion's segment is held already; wrap it."""
-        return None if segment is None else KVHandle(segment, messages)
+        return None if segment is None else KVHandle(self, segment, messages)
 
     def _following(self, handle: KVHandle, words: Prompt) -> list[int]:
         self._check(handle)
         ids = following_tokens(self.tokenizer, handle.messages, words)
+        self._check_ids(ids)
         if handle.length + len(ids) > self.capabilities.context:
             raise ContextOverflow(
                 f"a path of {handle.length} tokens and a question of {len(ids)} exceed the context of "
@@ -309,14 +326,25 @@ class TransformersEngine:
             self._labels[labels] = label_tokens(self.tokenizer, labels)
         return self._labels[labels]
 
-    def _check(self, handle: KVHandle) -> None:
+    def _check(self, handle: Any) -> None:
         self._check_open()
+        if not isinstance(handle, KVHandle) or handle.owner is not self:
+            raise EngineError(
+                f"{handle!r} is not a handle of this engine", hint="use what open, extend and generate gave"
+            )
         if handle.released:
             raise EngineError("this handle was released", hint="keep a node's handle until you are done with the node")
 
+    def _check_ids(self, ids: Sequence[int]) -> None:
+        if ids and max(ids) >= self._vocabulary:
+            raise EngineError(
+                f"the tokenizer gave id {max(ids)}, the model knows {self._vocabulary}",
+                hint="load the tokenizer that belongs to the model",
+            )
+
     def _check_open(self) -> None:
         if self._closed:
-            raise EngineError("the engine is closed", hint="load it again")
+            raise EngineError(CLOSED, hint="load it again")
 
 
 def _bytes_per_token(forward: Any, arena: Arena) -> int:
@@ -327,6 +355,11 @@ def _bytes_per_token(forward: Any, arena: Arena) -> int:
     size = arena.bytes_per_row
     arena.clear()
     return size
+
+
+def _rows(embeddings: Any) -> int:
+    """How many token ids the model knows."""
+    return int(embeddings.weight.shape[0])
 
 
 def _eos_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:

@@ -94,6 +94,17 @@ def test_labels_must_be_two_different_words(labels):
         label_tokens(byte_tokenizer(), labels)
 
 
+@pytest.mark.parametrize("labels", [("yes", "yesterday"), ("no", "nope")])
+def test_a_label_never_loses_its_main_spelling_to_a_longer_one(labels):
+    with pytest.raises(EngineError, match="cannot be told from"):
+        label_tokens(byte_tokenizer(), labels)
+
+
+def test_half_a_surrogate_pair_is_refused():
+    with pytest.raises(EngineError, match="is no character"):
+        continuation(byte_tokenizer(), "a\ud800")
+
+
 def test_labels_with_the_same_first_token_are_refused():
-    with pytest.raises(EngineError, match="cannot be told from the others"):
+    with pytest.raises(EngineError, match="cannot be told from"):
         label_tokens(byte_tokenizer(), ("quite", "quiet"))
