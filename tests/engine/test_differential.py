@@ -1,0 +1,87 @@
+"""Random programs over the engine against a naive loop: one plain forward pass a token, no cache, no sharing."""
+
+import asyncio
+import random
+
+import pytest
+
+from rksc_tot.engine import TransformersEngine
+from rksc_tot.engine.base import Account, GenerateRequest, LabelRequest, Sampling
+from rksc_tot.engine.sampler import Draw, Stream, sample
+from rksc_tot.engine.text import Written, cut_at, find_stop
+from rksc_tot.seeds import stream_keys
+
+from .conftest import byte_tokenizer, llama, mistral
+
+SETTINGS = (
+    Sampling(temperature=0),
+    Sampling(temperature=0.7),
+    Sampling(temperature=1.3, top_k=20),
+    Sampling(temperature=1.0, top_p=0.8),
+    Sampling(temperature=1.0, min_p=0.1),
+)
+STOPS = ((), ("a",), ("e", "o", "\n"), ("ab", "b"), ("é",))
+
+
+def naive(engine, path, request, stream):
+    """What one branch writes: (text, tokens kept whole, finish)."""
+    written, tokens = Written(engine.tokenizer, path[-4:]), []
+    while True:
+        logits = engine.forward.plain(path + tokens)[-1:]
+        (token,), _ = sample(logits, [Draw(0, stream[len(tokens)], request.sampling)])
+        if token == engine.tokenizer.eos_token_id:
+            return written.text, tokens[: cut_at(written.ends, written.text, len(written.text)).kept], "eos"
+        tokens.append(token)
+        searched = written.push(token)
+        if stop := find_stop(written.text, searched, request.stop):
+            length = stop[1] if request.keep_stop else stop[0]
+            return written.text[: stop[0]], tokens[: cut_at(written.ends, written.text, length).kept], "stop"
+        if len(tokens) == request.max_tokens:
+            return written.text, tokens[: cut_at(written.ends, written.text, len(written.text)).kept], "length"
+
+
+async def play(engine, rng):
+    """Grow a random tree with random company; check every branch; give everything back."""
+    account = Account()
+    handles = [engine.open(text, account) for text in ("say", "say yes", "no.\n\nyes", "é")]
+    for round in range(4):
+        chosen = [rng.choice(handles) for _ in range(rng.randint(1, 4))]
+        requests = [
+            GenerateRequest(
+                handle, stream_keys(range(rng.randint(1, 6)), round, i % 2), rng.choice(SETTINGS), rng.randint(1, 7),
+                rng.choice(STOPS), rng.random() < 0.5,
+            )
+            for i, handle in enumerate(chosen)
+        ]  # fmt: skip
+        asked = [LabelRequest(rng.choice(handles), " so", ("yes", "no")) for _ in range(rng.randint(0, 3))]
+        found, scores = await asyncio.gather(engine.generate(requests, account), engine.label(asked, account))
+        for request, completions in zip(requests, found, strict=True):
+            path = request.handle.tokens
+            for completion in completions:
+                assert completion.handle.tokens == path + list(completion.tokens)
+                for branch in completion.branches:
+                    text, kept, finish = naive(engine, path, request, Stream(request.streams[branch]))
+                    assert (completion.text, completion.finish) == (text, finish)
+                    assert list(completion.tokens[: len(kept)]) == kept
+                handles.append(completion.handle)
+        ids = [engine.tokenizer.convert_tokens_to_ids(t) for t in ("yes", "Ġyes", "no", "Ġno")]
+        for request, score in zip(asked, scores, strict=True):
+            path = request.handle.tokens + engine.tokenizer.encode(" so", add_special_tokens=False)
+            p = engine.forward.plain(path)[-1].double().softmax(-1)[ids]
+            assert score.probabilities["yes"] == pytest.approx(float(p[:2].sum() / p.sum()), abs=1e-4)
+        engine.check_integrity()
+    assert account.ledger.prefill_tokens == account.ledger.distinct_tokens + account.ledger.recomputed_tokens
+    for handle in handles:
+        engine.release(handle)
+    engine.clear()
+    assert engine.kv_bytes == 0
+
+
+@pytest.mark.parametrize("make", [llama, mistral])
+@pytest.mark.parametrize(("rows", "tokens"), [(2048, 10_000), (3, 10_000), (64, 60)])
+@pytest.mark.parametrize("seed", range(3))
+async def test_a_random_program_writes_what_a_naive_loop_writes(make, rows, tokens, seed):
+    tokenizer = byte_tokenizer()
+    budget = tokens * 2 * 3 * 2 * 12 * 4
+    with TransformersEngine(make(len(tokenizer)), tokenizer, max_batch_tokens=rows, kv_budget=budget) as engine:
+        await play(engine, random.Random(seed))
