@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Generic, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
-from rksc_tot.errors import ConfigError
+from rksc_tot.errors import ConfigError, RkscTotError
 
 T = TypeVar("T")
 
@@ -40,22 +40,27 @@ class Registry(Generic[T]):
         """All names, sorted."""
         return sorted(self._found())
 
-    def make(self, name: str, **options: Any) -> T:
+    def make(self, name: str, /, **options: Any) -> T:
         """The plug-in of that name with its options set.
 
         Raises
         ------
         ConfigError
-            If there is none of that name, it cannot be imported, or an option is unknown or out of range.
+            If there is none of that name, it cannot be imported or made, or an option is unknown or out of range.
         """
         plug_in = self._load(name)
         try:
-            if isinstance(plug_in, self.base):
-                made: Any = plug_in.model_copy(update=options) if options else plug_in  # type: ignore[attr-defined]
-            else:
-                made = plug_in(**options)
+            made = _made(plug_in, options)
         except ValidationError as error:
-            raise ConfigError(f"{self.kind} {name!r}: {'; '.join(map(_sentence, error.errors()))}") from None
+            said = "; ".join(_sentence(detail) for detail in error.errors())
+            raise ConfigError(f"{self.kind} {name!r}: {said}", hint=_settings_of(plug_in)) from None
+        except RkscTotError:
+            raise
+        except (Exception, SystemExit) as error:
+            raise ConfigError(
+                f"{self.kind} {name!r} cannot be made: {type(error).__name__}: {error}",
+                hint=f"correct what its {self.group} entry point names",
+            ) from error
         if not isinstance(made, self.base):
             wanted = self.base.__name__
             raise ConfigError(
@@ -65,8 +70,9 @@ class Registry(Generic[T]):
         return made
 
     def summary(self, name: str) -> str:
-        """First line of its documentation."""
+        """First line of its documentation; raises what :meth:`make` raises, so that only what works has one."""
         plug_in = self._load(name)
+        self.make(name)
         documented = type(plug_in) if isinstance(plug_in, self.base) else plug_in
         return (inspect.getdoc(documented) or "").partition("\n")[0]
 
@@ -83,13 +89,36 @@ class Registry(Generic[T]):
             raise ConfigError(f"there is no {self.kind} {name!r}", hint=f"there are {', '.join(self.names())}")
         try:
             return point.load()
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise ConfigError(
                 f"{self.kind} {name!r} cannot be imported: {type(error).__name__}: {error}",
                 hint="reinstall the package it is in",
             ) from error
 
 
+def _made(plug_in: Any, options: Mapping[str, Any]) -> Any:
+    """What a class or function makes of the options; an object as it is, or anew with its options validated."""
+    if callable(plug_in) and not isinstance(plug_in, BaseModel):
+        return plug_in(**options)
+    if not options:
+        return plug_in
+    if not isinstance(plug_in, BaseModel):
+        raise ConfigError(f"{type(plug_in).__name__} takes no settings", hint=f"leave out {', '.join(options)}")
+    return type(plug_in)(**{**dict(plug_in), **options})
+
+
+def _settings_of(plug_in: Any) -> str:
+    """The settings a plug-in has, as a hint; nothing is known of those of a function."""
+    kind = type(plug_in) if isinstance(plug_in, BaseModel) else plug_in
+    if not (isinstance(kind, type) and issubclass(kind, BaseModel)):
+        return ""
+    return f"its settings are {', '.join(kind.model_fields)}" if kind.model_fields else "it has no settings"
+
+
 def _sentence(error: Mapping[str, Any]) -> str:
     field = ".".join(map(str, error["loc"]))
+    if error["type"] == "extra_forbidden":
+        return f"there is no setting {field!r}"
+    if error["type"] == "missing":
+        return f"{field} must be given"
     return f"{field}: {error['msg']}, not {error['input']!r}" if field else str(error["msg"])

@@ -1,21 +1,28 @@
+import asyncio
 import json
 import os
 import signal
 import subprocess
 import sys
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+from rksc_tot import registry, tasks
 from rksc_tot.cli import commands as cli
 from rksc_tot.cli.failing import FAILED, INTERRUPTED, NOT_SOLVED, USAGE
+from rksc_tot.engine.mock import MockEngine
 from rksc_tot.errors import ModelLoadError
+from rksc_tot.task import Question, Task
+from rksc_tot.tasks.game24 import Game24
 from rksc_tot.tree import ReasoningTree
 
 from .game24_player import player, write
 
 PUZZLE = "4 5 6 10"
+BEST = "best-of-n with an exact checker, at equal tokens"
 
 
 @pytest.fixture(autouse=True)
@@ -97,6 +104,12 @@ def test_settings_of_the_strategy_override_the_usual_ones():
         (["solve", "game24", PUZZLE, "--max-verifier-calls", "0"], "--max-verifier-calls 0"),
         (["solve", "game24", PUZZLE, "--max-seconds", "0"], "--max-seconds 0"),
         (["solve", "game24", PUZZLE, "--max-seconds", "nan"], "--max-seconds nan"),
+        (["solve", "game24", PUZZLE, "--max-seconds", "inf"], "--max-seconds inf is no limit - leave it out"),
+        (["solve", "game24", PUZZLE, "--set", "name=x"], "no setting 'name' - its settings are b, k"),
+        (["solve", "game24", PUZZLE, "--model", " "], "--model is empty"),
+        (["compare", "game24", PUZZLE, "--model", ""], "--model is empty"),
+        (["compare", "game24", PUZZLE, "--only", BEST], "needs 'ToT-BFS b=5' and 'self-consistency n=20'"),
+        (["compare", "game24", PUZZLE, "10 6 5 4"], "'10 6 5 4' is the same problem as '4 5 6 10'"),
         (["compare", "chess", "e4"], "no task 'chess'"),
         (["compare", "game24"], "nothing to compare on"),
         (["compare", "game24", PUZZLE, "--held-out"], "problems and --held-out"),
@@ -115,6 +128,97 @@ def test_bad_input_is_one_sentence_that_names_it(args, says):
 )
 def test_wrong_usage_is_exit_code_2(args):
     assert run(*args).exit_code == USAGE
+
+
+@pytest.mark.parametrize("command", ["solve", "compare"])
+def test_a_problem_that_begins_with_a_minus_is_told_how_to_be_given(command):
+    result = run(command, "game24", "-4 5 6 10")
+    assert result.exit_code == USAGE
+    assert "A problem that begins with - goes last, after --" in " ".join(result.stderr.replace("│", "").split())
+    assert "is not a whole number" in assert_one_sentence(run("solve", "game24", "--", "-4 5 6 10"))
+
+
+@pytest.mark.parametrize(
+    "args",
+    [["--verifier", "nope"], ["--strategy", "nope"], ["--set", "k=0"], ["--max-seconds", "inf"], ["--model", ""]],
+)
+def test_no_model_is_loaded_for_arguments_that_are_wrong(monkeypatch, args):
+    monkeypatch.setattr(cli, "open_engine", lambda model: pytest.fail("loaded"))
+    assert_one_sentence(run("solve", "game24", PUZZLE, *args))
+
+
+class FirstWord(Task):
+    """Its question is about the last thought, so it cannot be asked at the root."""
+
+    def validate(self, problem):
+        return {"known": "word"}[problem]
+
+    def prompt(self, problem):
+        return f"{problem}\n"
+
+    def is_solution(self, problem, path):
+        return len(path) == 1
+
+    def question(self, problem, path):
+        return Question(f"is {path[-1].text} good", {"yes": 1.0, "no": 0.0})
+
+
+@pytest.fixture
+def first_word(monkeypatch):
+    monkeypatch.setattr(tasks, "load_task", lambda name: FirstWord())
+    judged = MockEngine(lambda text, rng: "hello\n", lambda text, question, labels: {"yes": 1.0})
+    monkeypatch.setattr(cli, "open_engine", lambda model: judged)
+
+
+def test_a_question_that_needs_a_thought_is_asked_of_thoughts(first_word):
+    record = json.loads(run("solve", "mine", "known", "--json").stdout)
+    assert (record["answer"], record["settings"]["verifier"]) == ("hello", "lm_value")
+
+
+def test_a_problem_the_task_chokes_on_does_not_fit_the_task(first_word):
+    assert "'unknown' does not fit the task: KeyError" in assert_one_sentence(run("solve", "mine", "unknown"))
+
+
+@pytest.mark.parametrize("error", [SystemExit(0), SystemExit(), GeneratorExit(), asyncio.CancelledError()])
+def test_nothing_a_plug_in_raises_ends_the_command_as_if_all_were_well(monkeypatch, error):
+    def leaves(self, problem):
+        raise error
+
+    monkeypatch.setattr(Game24, "question", lambda *_: leaves(*_[:2]))
+    monkeypatch.setattr(cli, "open_engine", lambda model: leaves(None, model))
+    for args in (["solve", "game24", PUZZLE], ["compare", "game24", PUZZLE]):
+        assert type(error).__name__ in assert_one_sentence(run(*args))
+        assert run(*args, "--debug").exit_code == 1
+
+
+def test_infinite_and_missing_numbers_are_strict_json():
+    def refuse(word):
+        raise AssertionError(word)
+
+    result = run("solve", "game24", PUZZLE, "--json", "--strategy", "dfs", "--set", "threshold=-1e999")
+    record = json.loads(result.stdout, parse_constant=refuse)
+    assert record["settings"]["strategy"]["threshold"] == "-inf"
+
+
+def test_a_broken_plug_in_says_so_in_the_list_and_the_others_are_listed(monkeypatch):
+    points = [
+        EntryPoint("exits", "sys:exit", "g"),
+        EntryPoint("number", "math:pi", "g"),
+        EntryPoint("gone", "no:such", "g"),
+    ]
+    monkeypatch.setattr(registry, "entry_points", lambda group: points)
+    lines = dict(line.split(maxsplit=1) for line in run("tasks").stdout.splitlines())
+    assert all(lines.pop(point.name).startswith("(task ") for point in points)
+    assert lines
+    assert not any(line.startswith("(") for line in lines.values())
+
+
+def test_ctrl_c_while_the_command_is_imported_is_a_sentence():
+    code = "import sys\nfrom rksc_tot.cli import main\nassert 'typer' not in sys.modules\n"
+    code += "class Stop:\n    def find_spec(self, name, *_):\n        if name == 'typer': raise KeyboardInterrupt\n"
+    code += "sys.meta_path.insert(0, Stop())\nmain()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (INTERRUPTED, "error: interrupted\n")
 
 
 @pytest.mark.parametrize("error", [ModelLoadError("no model at 'x'", hint="give a folder"), RuntimeError("two\nlines")])
@@ -184,8 +288,8 @@ def test_lists_name_everything_with_a_line_each(command):
 
 
 def test_a_terminal_that_knows_ascii_only_is_no_error():
-    code = "import sys\nfrom rksc_tot.cli import commands as cli\nfrom tests.game24_player import player\n"
-    code += "cli.open_engine = lambda model: player()\ncli.main()"
+    code = "from rksc_tot.cli import commands, main\nfrom tests.game24_player import player\n"
+    code += "commands.open_engine = lambda model: player()\nmain()"
     environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
     done = subprocess.run(
         [sys.executable, "-c", code, "solve", "game24", PUZZLE],

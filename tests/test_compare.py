@@ -7,10 +7,11 @@ from typer.testing import CliRunner
 
 from rksc_tot.cli import commands as cli
 from rksc_tot.compare import Comparison, Row
-from rksc_tot.compare.comparison import matched
+from rksc_tot.compare.comparison import chains_for
 from rksc_tot.compare.intervals import wilson
 from rksc_tot.compare.lineup import LINEUPS, Contender, choose_contenders, usual_settings
 from rksc_tot.compare.problems import choose_problems
+from rksc_tot.engine import load_engine
 from rksc_tot.errors import ConfigError
 from rksc_tot.models.game24_data import all_puzzles
 from rksc_tot.strategies import STRATEGIES
@@ -95,17 +96,68 @@ def test_best_of_n_spends_what_the_tree_search_spent():
     table = rows(PUZZLES, choose_contenders("game24"))
     tot, best = table["ToT-BFS b=5"], table["best-of-n with an exact checker, at equal tokens"]
     assert best.settings["strategy"]["n"] > 1
-    assert best.spent == pytest.approx(tot.spent, rel=0.1)
+    assert best.spent("sampled") == pytest.approx(tot.spent("sampled"), rel=0.1)
+    best = table["best-of-n with an exact checker, at equal computed tokens"]
+    assert best.spent("computed") == pytest.approx(tot.spent("computed"), rel=0.15)
 
 
-def test_best_of_n_without_its_rows_is_refused():
+@pytest.mark.parametrize("power", [1.0, 0.8, 0.6])
+def test_chains_are_bought_to_the_goal_even_if_the_more_the_cheaper(power):
+    costs = [(20, 20**power)]
+    for _ in range(3):
+        n = chains_for(80, costs)
+        costs.append((n, n**power))
+    assert costs[-1][1] == pytest.approx(80, rel=0.1)
+
+
+@pytest.mark.parametrize("costs", [[(1, 0.0)], [(20, 3.0), (1, 3.0)], [(20, 9.0)]])
+def test_at_least_one_chain_is_bought_whatever_is_known_of_the_price(costs):
+    assert chains_for(0.0, costs) == 1
+
+
+def test_a_row_without_those_it_is_matched_with_is_refused_before_any_plays():
+    best = "best-of-n with an exact checker, at equal tokens"
     with pytest.raises(ConfigError, match="needs 'ToT-BFS b=5' and 'self-consistency n=20'"):
-        matched(choose_contenders("game24")[-1], [])
+        Comparison(PUZZLES, player).run(next(c for c in choose_contenders("game24") if c.label == best))
+    with pytest.raises(ConfigError, match="needs 'ToT-BFS b=5' and 'self-consistency n=20'"):
+        choose_contenders("game24", ["CoT greedy", best])
+    assert len(choose_contenders("game24", ["ToT-BFS b=5", "self-consistency n=20", best])) == 3
 
 
 def test_rows_that_solved_nothing_and_spent_nothing_still_price_a_row():
-    earlier = [Row(strategy="a"), Row(strategy="b")]
-    assert matched(Contender("c", "game24-chain", "best_of_n", equals="a", price="b"), earlier).options == {"n": 1}
+    contender = Contender("c", "game24-chain", "best_of_n", equals="a", price="b")
+    row = Comparison(PUZZLES, player).run(contender, [Row(strategy="a"), Row(strategy="b")])
+    assert row.settings["strategy"]["n"] == 1
+
+
+@pytest.mark.parametrize("again", ["4 5 6 10", "10 6 5 4", "4,5,6,10"])
+def test_no_problem_starts_from_kv_that_the_same_problem_left(again):
+    with pytest.raises(ConfigError, match=f"'{again}' is the same problem as '4 5 6 10'"):
+        rows([*PUZZLES, again], choose_contenders("game24", ["CoT greedy"]))
+
+
+def test_no_figure_depends_on_how_many_searches_share_the_embedded_model():
+    def table(at_once):
+        comparison = Comparison(PUZZLES, load_engine, at_once=at_once)
+        return comparison.run(choose_contenders("game24", ["ToT-BFS b=5"])[0]).model_dump(exclude={"seconds"})
+
+    assert table(1) == table(3)
+
+
+def test_whatever_ends_a_comparison_the_rows_that_are_done_are_written(monkeypatch):
+    engines = []
+
+    def second_fails(model):
+        engines.append(model)
+        if len(engines) == 2:
+            raise MemoryError
+        return player()
+
+    monkeypatch.setattr(cli, "open_engine", second_fails)
+    result = CliRunner().invoke(cli.app, ["compare", "game24", *PUZZLES, "--json"])
+    assert result.exit_code == 1
+    assert [row["strategy"] for row in json.loads(result.stdout)["rows"]] == ["CoT greedy"]
+    assert "MemoryError" in result.stderr
 
 
 def test_what_is_found_does_not_depend_on_how_many_searches_are_in_flight():

@@ -1,5 +1,5 @@
 """The ``rksc-tot`` command."""
 
-from rksc_tot.cli.commands import app, main
+from rksc_tot.cli.start import main
 
-__all__ = ["app", "main"]
+__all__ = ["main"]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from rksc_tot.errors import ConfigError
 
@@ -25,6 +27,19 @@ Settings = Annotated[
     list[str] | None,
     typer.Option("--set", help="A setting of the strategy, such as k=16. Repeatable."),
 ]
+
+
+class ProblemCommand(TyperCommand):
+    """A command whose arguments are problems, which may begin with a minus."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Say how to give such a problem where it was taken for an option."""
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:
+            if type(error).__name__ == "NoSuchOption" and hasattr(error, "message"):  # typer hands the class on nowhere
+                error.message += ". A problem that begins with - goes last, after --."
+            raise
 
 
 def settings_of(pairs: Sequence[str]) -> dict[str, Any]:
@@ -47,14 +62,16 @@ def budget_of(tokens: int | None, nodes: int | None, verifier_calls: int | None,
     Raises
     ------
     ConfigError
-        If a limit is not above 0.
+        If a limit is not above 0, or infinite.
     """
     from rksc_tot.budget import Budget
 
     limits = {"tokens": tokens, "nodes": nodes, "verifier_calls": verifier_calls, "seconds": seconds}
     for name, value in limits.items():
+        option = f"--max-{name.replace('_', '-')}"
+        if value == math.inf:
+            raise ConfigError(f"{option} {value} is no limit", hint="leave it out")
         if value is not None and not value > 0:
-            option = f"--max-{name.replace('_', '-')}"
             raise ConfigError(
                 f"{option} {value} leaves nothing to search with", hint="give more than 0, or leave it out"
             )

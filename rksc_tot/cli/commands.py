@@ -5,7 +5,6 @@ Everything heavy is imported inside the command that needs it, so that ``--help`
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,12 +18,14 @@ from rksc_tot.cli.arguments import (
     MaxTokens,
     MaxVerifierCalls,
     Model,
+    ProblemCommand,
     Seed,
     Settings,
     budget_of,
     settings_of,
 )
 from rksc_tot.cli.failing import INTERRUPTED, NOT_SOLVED, Interrupt, one_sentence
+from rksc_tot.errors import ConfigError
 
 if TYPE_CHECKING:
     from rksc_tot.compare import Row
@@ -39,15 +40,7 @@ app = typer.Typer(
 )
 
 
-def main() -> None:
-    """Run the command; text the terminal cannot encode is replaced, never an error."""
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="replace")
-    app()
-
-
-@app.command()
+@app.command(cls=ProblemCommand)
 def solve(
     task: Annotated[str, typer.Argument(help="Such as game24; see `rksc-tot tasks`.")],
     problem: Annotated[str, typer.Argument(help='Such as "4 5 6 10".')],
@@ -74,19 +67,21 @@ def solve(
     with one_sentence(debug):
         from rksc_tot.cli.output import loading, watched, write_result
         from rksc_tot.compare.lineup import usual_settings
-        from rksc_tot.solve import Result
+        from rksc_tot.solve import Result, _validated
         from rksc_tot.solve import solve as search
         from rksc_tot.strategies import STRATEGIES
         from rksc_tot.tasks import load_task
+        from rksc_tot.verifiers import VERIFIERS
 
         chosen = load_task(task)
-        valid = chosen.validate(problem)  # before a model is loaded
+        valid = _validated(chosen, problem)  # as all that follows: before a model is loaded
         options: dict[str, Any] = {
             "strategy": STRATEGIES.make(strategy, **(usual_settings(task, strategy) | settings_of(settings or []))),
-            "verifier": verifier or _default_verifier(chosen, valid),
+            "verifier": VERIFIERS.make(_default_verifier(chosen, valid) if verifier is None else verifier),
             "budget": budget_of(max_tokens, max_nodes, max_verifier_calls, max_seconds),
             "seed": seed,
         }
+        check_model(model)
         with loading(not as_json):
             engine = open_engine(model)
         try:
@@ -101,12 +96,12 @@ def solve(
             engine.close()
         write_result(result, as_json)
         if interrupt.came:
-            raise SystemExit(INTERRUPTED)
+            raise typer.Exit(INTERRUPTED)
         if result.answer is None or result.correct is False:
-            raise SystemExit(NOT_SOLVED)
+            raise typer.Exit(NOT_SOLVED)
 
 
-@app.command()
+@app.command(cls=ProblemCommand)
 def compare(
     task: Annotated[str, typer.Argument(help="Such as game24.")],
     problems: Annotated[list[str] | None, typer.Argument(help="Problems, one an argument.")] = None,
@@ -119,7 +114,7 @@ def compare(
     only: Annotated[list[str] | None, typer.Option(help="Play these rows only, by label. Repeatable.")] = None,
     model: Model = None,
     seed: Seed = 0,
-    at_once: Annotated[int, typer.Option(min=1, help="Searches in flight together; no result depends on it.")] = 8,
+    at_once: Annotated[int, typer.Option(min=1, help="Searches in flight together; only seconds depend on it.")] = 8,
     max_tokens: MaxTokens = None,
     max_nodes: MaxNodes = None,
     max_verifier_calls: MaxVerifierCalls = None,
@@ -138,22 +133,20 @@ def compare(
         from rksc_tot.compare.problems import choose_problems
         from rksc_tot.tasks import load_task
 
+        check_model(model)
         load_task(task)
         contenders = choose_contenders(task, only or [])
         chosen = choose_problems(problems or [], puzzles, rows, held_out, held_out_states)
         budget = budget_of(max_tokens, max_nodes, max_verifier_calls, max_seconds)
         finished: list[Row] = []
-        interrupted = False
-        with progress(len(contenders) * len(chosen), not as_json) as on_result:
-            comparison = Comparison(chosen, lambda: open_engine(model), seed, budget, at_once, on_result)
-            try:
+        try:
+            with progress(len(contenders) * len(chosen), not as_json) as on_result:
+                comparison = Comparison(chosen, lambda: open_engine(model), seed, budget, at_once, on_result)
                 for contender in contenders:
                     finished.append(comparison.run(contender, finished))
-            except KeyboardInterrupt:
-                interrupted = True
-        write_rows(finished, as_json, task=task, seed=seed, problems=chosen)
-        if interrupted:
-            raise KeyboardInterrupt
+        finally:  # whatever ends it, the rows that are done are shown
+            if finished:
+                write_rows(finished, as_json, task=task, seed=seed, problems=chosen)
         _raise_if_nothing_ran(finished)
 
 
@@ -187,6 +180,12 @@ def verifiers(debug: Debug = False) -> None:
         write_list(VERIFIERS)
 
 
+def check_model(model: str | None) -> None:
+    """Refuse an empty name, which would read as no name."""
+    if model is not None and not model.strip():
+        raise ConfigError("--model is empty", hint="name a model, or leave it out for the embedded one")
+
+
 def open_engine(model: str | None) -> Engine:
     """The engine of a model, loaded without chatter."""
     from transformers.utils import logging
@@ -199,10 +198,17 @@ def open_engine(model: str | None) -> Engine:
 
 
 def _default_verifier(task: Task, problem: Any) -> str:
-    """The model's own judgement where the task has a question for it, else what costs nothing."""
+    """The model's own judgement where the task has a question for it, else what costs nothing.
+
+    No search asks at the root: a question that fails for want of a thought is a question all the same.
+    """
     from rksc_tot.task import Path
 
-    return "likelihood" if task.question(problem, Path()) is None else "lm_value"
+    try:
+        question = task.question(problem, Path())
+    except Exception:
+        return "lm_value"
+    return "likelihood" if question is None else "lm_value"
 
 
 def _raise_if_nothing_ran(rows: list[Row]) -> None:
@@ -211,7 +217,3 @@ def _raise_if_nothing_ran(rows: list[Row]) -> None:
     failures = [failure for row in rows for failure in row.failures]
     if failures and len(failures) == sum(row.n for row in rows):
         raise RkscTotError(f"every search failed, such as {failures[0].problem!r}: {failures[0].error}")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,4 +1,7 @@
-"""How the command fails: one sentence on stderr and an exit code, a traceback only on request."""
+"""How the command fails: one sentence on stderr and an exit code, a traceback only on request.
+
+Imported first of all, so that a Ctrl-C during the other imports is a sentence too.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import NoReturn
 
-from rksc_tot.budget import BudgetReached
 from rksc_tot.errors import RkscTotError
 
 FAILED = 1
@@ -19,24 +22,36 @@ INTERRUPTED = 130
 
 @contextmanager
 def one_sentence(debug: bool = False) -> Iterator[None]:
-    """Turn an error within the block into one sentence on stderr and an exit code; ``debug`` lets it through."""
+    """Turn an error within the block into one sentence on stderr and an exit code; ``debug`` lets it through.
+
+    The command itself leaves by ``typer.Exit``, so a SystemExit here is a plug-in's, and an error like any other.
+    """
     try:
         yield
-    except (BrokenPipeError, SystemExit):
+    except BrokenPipeError:
         raise
     except KeyboardInterrupt:
-        _say("interrupted")
-        raise SystemExit(INTERRUPTED) from None
+        interrupted()
     except RkscTotError as error:
         if debug:
             raise
         _say(str(error))
         raise SystemExit(FAILED) from None
-    except Exception as error:
-        if debug or error.__class__.__module__.startswith(("typer", "click")):
+    except BaseException as error:
+        if error.__class__.__module__.startswith(("typer", "click")):
             raise
+        if debug and isinstance(error, Exception):
+            raise
+        if debug:  # on its own it would end the program without a word
+            raise RuntimeError(f"unexpected {type(error).__name__}") from error
         _say(f"unexpected {type(error).__name__}: {error} - run again with --debug to see where")
         raise SystemExit(FAILED) from None
+
+
+def interrupted() -> NoReturn:
+    """Leave the program as one that Ctrl-C has ended."""
+    _say("interrupted")
+    raise SystemExit(INTERRUPTED) from None
 
 
 class Interrupt:
@@ -54,6 +69,8 @@ class Interrupt:
 
     def raise_if_came(self) -> None:
         """End the search that calls this, as a budget would."""
+        from rksc_tot.budget import BudgetReached
+
         if self.came:
             raise BudgetReached("interrupted")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -12,7 +13,7 @@ from rich.progress import Progress
 
 from rksc_tot.cli.failing import Interrupt
 from rksc_tot.compare import Row
-from rksc_tot.errors import ConfigError
+from rksc_tot.errors import RkscTotError
 from rksc_tot.registry import Registry
 from rksc_tot.show.live import LiveTree
 from rksc_tot.show.plain import one_line
@@ -60,29 +61,38 @@ def write_result(result: Result, as_json: bool) -> None:
     record = {name: getattr(result, name) for name in Result.model_fields}
     record["ledger"] = {**result.ledger.model_dump(), "prefill_saved": result.ledger.prefill_saved}
     record["tree"] = json.loads(result.tree.to_json())
-    print(json.dumps(record, default=_plain))
+    print(_strict_json(record))
 
 
 def write_rows(rows: Sequence[Row], as_json: bool, **context: Any) -> None:
     """Rows of a comparison as a table, or as one JSON object together with the ``context``."""
     if as_json:
-        print(json.dumps({**context, "rows": [row.model_dump() for row in rows]}, default=_plain))
+        print(_strict_json({**context, "rows": [row.model_dump() for row in rows]}))
     else:
         Console().print(standings(rows))
 
 
 def write_list(registry: Registry[Any]) -> None:
-    """Name and first line of every plug-in; one that cannot be imported says so on its line."""
+    """Name and first line of every plug-in; one that does not work says so on its line."""
     names = registry.names()
     width = max(map(len, names), default=0)
     for name in names:
         try:
             summary = registry.summary(name)
-        except ConfigError as error:
+        except RkscTotError as error:
             summary = f"({error})"
         print(f"{name:<{width}}  {one_line(summary)}")
 
 
+def _strict_json(value: object) -> str:
+    return json.dumps(_plain(value), allow_nan=False)
+
+
 def _plain(value: object) -> object:
-    """What JSON has no form for: mappings as objects, anything else as its text."""
-    return dict(value) if isinstance(value, Mapping) else str(value)
+    """The value in what JSON has: anything else, such as an infinite number, as its text."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    exact = value is None or isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value))
+    return value if exact else str(value)

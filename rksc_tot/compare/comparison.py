@@ -12,15 +12,19 @@ from pydantic import BaseModel, Field
 
 from rksc_tot.budget import Budget
 from rksc_tot.compare.intervals import wilson
-from rksc_tot.compare.lineup import Contender
+from rksc_tot.compare.lineup import Contender, Currency
+from rksc_tot.compare.problems import refuse_repeats
 from rksc_tot.engine.base import Engine
-from rksc_tot.errors import ConfigError, RkscTotError
+from rksc_tot.errors import RkscTotError
 from rksc_tot.solve import Result, asolve
 from rksc_tot.task import Path, Task
 from rksc_tot.tasks import load_task
 
 if TYPE_CHECKING:
     from rksc_tot.verifiers import Verifier
+
+
+PLAYS: dict[Currency, int] = {"sampled": 1, "computed": 3}  # until a row has spent what it may: see chains_for
 
 
 class Failure(BaseModel):
@@ -51,10 +55,10 @@ class Row(BaseModel):
     settings: dict[str, Any] = Field(default_factory=dict)
     failures: list[Failure] = Field(default_factory=list)
 
-    @property
-    def spent(self) -> int:
-        """Tokens sampled and verifier tokens together."""
-        return self.tokens + self.verifier_tokens
+    def spent(self, currency: Currency) -> float:
+        """Tokens ``sampled``, or prefill rows ``computed``, and verifier tokens together, a problem."""
+        own = self.tokens if currency == "sampled" else self.prefill_tokens
+        return (own + self.verifier_tokens) / self.n if self.n else 0.0
 
 
 @dataclass(frozen=True)
@@ -70,7 +74,7 @@ class Comparison:
     budget : Budget
         Of each single search.
     at_once : int
-        Searches in flight together; what they find does not depend on it.
+        Searches in flight together; what they find does not depend on it, but for a budget in seconds.
     on_result : callable
         Called with the contender's label after each problem.
     """
@@ -83,13 +87,32 @@ class Comparison:
     on_result: Callable[[str], None] = lambda label: None
 
     def run(self, contender: Contender, earlier: Sequence[Row] = ()) -> Row:
-        """The row of one contender; ``earlier`` rows are those it may have to match in tokens."""
-        fair = matched(contender, earlier)
+        """The row of one contender; ``earlier`` rows are those it may have to match in what they spent.
+
+        Raises
+        ------
+        ConfigError
+            If a row to match was not run, or a problem is given twice.
+        """
+        refuse_repeats(load_task(contender.task), self.problems)
+        rows = {row.strategy: row for row in earlier}
+        contender.check_needs(rows)
+        if contender.equals is None or contender.price is None:
+            return self._play(contender)
+        goal, price, unit = rows[contender.equals], rows[contender.price], contender.currency
+        costs = [(price.settings.get("strategy", {}).get("n", 1), price.spent(unit))]
+        for _ in range(PLAYS[unit]):
+            n = chains_for(goal.spent(unit), costs)
+            row = self._play(replace(contender, options={**contender.options, "n": n}))
+            costs.append((n, row.spent(unit)))
+        return row
+
+    def _play(self, contender: Contender) -> Row:
         engine = self.open_engine()
         try:
             start = time.perf_counter()
-            results = asyncio.run(self._results(fair, engine))
-            return _row(fair, results, time.perf_counter() - start)
+            results = asyncio.run(self._results(contender, engine))
+            return _row(contender, results, time.perf_counter() - start)
         finally:
             engine.close()
 
@@ -109,25 +132,14 @@ class Comparison:
         return list(await asyncio.gather(*map(one, self.problems)))
 
 
-def matched(contender: Contender, earlier: Sequence[Row]) -> Contender:
-    """A contender whose ``n`` buys as many tokens a problem as the row it is to equal has spent.
+def chains_for(goal: float, costs: Sequence[tuple[int, float]]) -> int:
+    """How many chains spend ``goal``, on the line through the last two known (chains, cost); at least 1.
 
-    Raises
-    ------
-    ConfigError
-        If a row it depends on was not run.
+    No chains cost nothing, so one known cost gives its multiples. Chains that agree share rows, so of rows that are
+    computed each further chain costs less, and the line has to be drawn again from what it led to.
     """
-    if contender.equals is None:
-        return contender
-    rows = {row.strategy: row for row in earlier}
-    missing = [repr(label) for label in (contender.equals, contender.price) if label not in rows]
-    if missing:
-        raise ConfigError(f"{contender.label!r} needs {' and '.join(missing)}", hint="let them play before it")
-    goal, price = rows[contender.equals], rows[contender.price or ""]
-    chains = price.n * price.settings.get("strategy", {}).get("n", 1)
-    chain = price.spent / chains if chains else 0.0
-    n = round(goal.spent / goal.n / chain) if chain and goal.n else 1
-    return replace(contender, options={**contender.options, "n": max(1, n)})
+    (n0, cost0), (n1, cost1) = [(0, 0.0), *costs][-2:]
+    return max(1, round(n1 + (goal - cost1) * (n1 - n0) / (cost1 - cost0))) if cost0 < cost1 else max(1, n1)
 
 
 async def _attempt(contender: Contender, problem: str, engine: Engine, budget: Budget, seed: int) -> Result:

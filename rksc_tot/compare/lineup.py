@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from rksc_tot.errors import ConfigError
+
+Currency = Literal["sampled", "computed"]
 
 
 @dataclass(frozen=True)
@@ -25,9 +27,11 @@ class Contender:
     verifier : str or None
         None: the exact checker of the task, which is more than a search is told.
     equals : str, optional
-        Label of an earlier row that has spent what this one may spend, in tokens sampled and verifier tokens a problem.
+        Label of an earlier row that has spent what this one may spend a problem.
     price : str, optional
         Label of an earlier row that shows what one chain costs; from both follows the setting ``n``.
+    currency : {"sampled", "computed"}
+        What is spent beside verifier tokens: tokens sampled, as if each were computed, or the prefill rows that were.
     """
 
     label: str
@@ -37,6 +41,13 @@ class Contender:
     verifier: str | None = "likelihood"
     equals: str | None = None
     price: str | None = None
+    currency: Currency = "sampled"
+
+    def check_needs(self, labels: Collection[str]) -> None:
+        """Raise ConfigError unless the rows this one is matched with are among the ``labels`` that play before it."""
+        missing = [repr(label) for label in (self.equals, self.price) if label is not None and label not in labels]
+        if missing:
+            raise ConfigError(f"{self.label!r} needs {' and '.join(missing)}", hint="let them play before it")
 
 
 COT = "CoT greedy"
@@ -54,6 +65,10 @@ LINEUPS: dict[str, tuple[Contender, ...]] = {
         Contender(
             "best-of-n with an exact checker, at equal tokens", "game24-chain", "best_of_n",
             verifier=None, equals=TOT, price=VOTES,
+        ),
+        Contender(
+            "best-of-n with an exact checker, at equal computed tokens", "game24-chain", "best_of_n",
+            verifier=None, equals=TOT, price=VOTES, currency="computed",
         ),
     ),
 }  # fmt: skip
@@ -75,7 +90,7 @@ def choose_contenders(task: str, only: Sequence[str] = ()) -> list[Contender]:
     Raises
     ------
     ConfigError
-        If a label is unknown.
+        If a label is unknown, or a row is chosen without those it is matched with.
     """
     from rksc_tot.strategies import STRATEGIES
 
@@ -84,4 +99,7 @@ def choose_contenders(task: str, only: Sequence[str] = ()) -> list[Contender]:
     for label in only:
         if label not in labels:
             raise ConfigError(f"there is no row {label!r}", hint=f"there are {', '.join(map(repr, labels))}")
-    return [contender for contender in everyone if not only or contender.label in only]
+    chosen = [contender for contender in everyone if not only or contender.label in only]
+    for at, contender in enumerate(chosen):
+        contender.check_needs([earlier.label for earlier in chosen[:at]])
+    return chosen

@@ -8,6 +8,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from rksc_tot.errors import ConfigError
+from rksc_tot.task import Task
 
 
 def choose_problems(
@@ -38,20 +39,34 @@ def choose_problems(
         raise ConfigError(f"--rows {rows} without a file", hint="add --puzzles FILE")
     if held_out or held_out_states:
         return _held_out("roots" if held_out else "states")
-    return _from_file(file, rows or "1-1000000") if file else list(problems)
+    return _from_file(file, rows) if file else list(problems)
 
 
-def _from_file(file: Path, rows: str) -> list[str]:
+def refuse_repeats(task: Task, problems: Sequence[str]) -> None:
+    """Refuse problems that are one and the same to the task: the second search would find KV the first has left.
+
+    A problem the task cannot read is left to fail alone in its search.
+
+    Raises
+    ------
+    ConfigError
+        If two problems have the same prompt.
+    """
+    seen: dict[str, str] = {}
+    for problem in problems:
+        try:
+            prompt = repr(task.prompt(task.validate(problem)))
+        except Exception:
+            continue
+        if prompt in seen:
+            raise ConfigError(f"{problem!r} is the same problem as {seen[prompt]!r}", hint="give each problem once")
+        seen[prompt] = problem
+
+
+def _from_file(file: Path, rows: str | None) -> list[str]:
     from rksc_tot.models.game24_data import read_puzzles
 
-    try:
-        return [" ".join(map(str, puzzle)) for puzzle in read_puzzles(file, rows)]
-    except (ValueError, TypeError, AttributeError, OSError) as error:
-        if isinstance(error, ConfigError):
-            raise
-        raise ConfigError(
-            f"{str(file)!r} cannot be read: {error}", hint="give a csv with columns Rank and Puzzles"
-        ) from None
+    return [" ".join(map(str, puzzle)) for puzzle in read_puzzles(file, rows)]
 
 
 def _held_out(which: str) -> list[str]:

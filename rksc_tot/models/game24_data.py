@@ -7,6 +7,7 @@ positions carry their own targets. Random draws come from one seeded ``random.Ra
 from __future__ import annotations
 
 import csv
+import math
 import random
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -64,26 +65,52 @@ def held_out(excluded: Iterable[State] = ()) -> HeldOut:
     return HeldOut(excluded | set(root_puzzles) | set(state_puzzles), frozenset(states), root_puzzles, state_puzzles)
 
 
-def read_puzzles(file: Path, rows: str) -> list[State]:
-    """Puzzles of a ranked csv (columns ``Rank`` and ``Puzzles``) whose rank lies in ``rows``, such as ``901-1000``."""
-    low, _, high = rows.partition("-")
+def read_puzzles(file: Path, rows: str | None = None) -> list[State]:
+    """Puzzles of a ranked csv (columns ``Rank`` and ``Puzzles``): all, or those whose rank lies in ``rows``.
+
+    Raises
+    ------
+    ConfigError
+        If ``rows`` is no range such as ``901-1000``, or the file is not such a csv or has no puzzle there.
+    """
+    first, last = -math.inf, math.inf
     try:
-        first, last = int(low), int(high or low)
+        if rows is not None:
+            low, _, high = rows.partition("-")
+            first, last = int(low), int(high or low)
     except ValueError:
         raise ConfigError(f"rows {rows!r} is not a range", hint="write FIRST-LAST, such as 901-1000") from None
     if not file.is_file():
         raise ConfigError(f"no puzzle file at {str(file)!r}", hint="give a csv with the columns Rank and Puzzles")
-    with file.open(newline="", encoding="utf-8") as lines:
-        reader = csv.DictReader(lines)
-        if not {"Rank", "Puzzles"} <= set(reader.fieldnames or ()):
-            raise ConfigError(
-                f"{file.name} lacks a column Rank or Puzzles",
-                hint="name them in its first line",
-            )
-        found = [tuple(sorted(map(int, row["Puzzles"].split()))) for row in reader if first <= int(row["Rank"]) <= last]
+    try:
+        with file.open(newline="", encoding="utf-8-sig") as lines:
+            reader = csv.DictReader(lines)
+            if not {"Rank", "Puzzles"} <= set(reader.fieldnames or ()):
+                raise ConfigError(f"{file.name} lacks a column Rank or Puzzles", hint="name them in its first line")
+            found = [
+                tuple(sorted(_whole_numbers(file, reader.line_num, row, "Puzzles")))
+                for row in reader
+                if first <= _whole_numbers(file, reader.line_num, row, "Rank")[0] <= last
+            ]
+    except (OSError, UnicodeError, csv.Error) as error:
+        raise ConfigError(f"{str(file)!r} cannot be read: {error}", hint="give a csv in UTF-8") from None
     if not found:
-        raise ConfigError(f"{file.name} has no rank in {rows}", hint="check --rows")
+        where, hint = (f" of a rank in {rows}", "check --rows") if rows is not None else ("", "write one a line")
+        raise ConfigError(f"{file.name} has no puzzle{where}", hint=hint)
     return found
+
+
+def _whole_numbers(file: Path, line: int, row: dict[str, str | None], column: str) -> list[int]:
+    """The numbers of a cell, at least one."""
+    cell = row[column] or ""
+    try:
+        numbers = [int(word) for word in cell.split()]
+    except ValueError:
+        numbers = []
+    if not numbers:
+        what = f"{cell[:40]!r}, not whole numbers" if cell.strip() else "empty"
+        raise ConfigError(f"{file.name} line {line}: {column} is {what}", hint="write lines such as 1,4 5 6 10")
+    return numbers
 
 
 @dataclass

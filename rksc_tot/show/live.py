@@ -108,12 +108,12 @@ class LiveTree:
             tree.add(Text(f"{signs['more']} {', '.join([*folded, *kinds])}", style="dim", no_wrap=True))
 
 
-_SIGNS = {"best": "▶ ", "times": "×", "done": "✓", "cut": "✗", "more": "…"}
+_SIGNS = {"best": "▶ ", "times": "×", "done": "●", "cut": "✗", "more": "…"}
 _ASCII = {"best": "> ", "times": "x", "done": "=", "cut": "pruned:", "more": "..."}
 
 
 def _line(node: Seen, on_best_path: bool, signs: dict[str, str], width: int) -> Text:
-    """``▶ thought  score ×count ✓ answer``; a thought that leaves no room for the rest is cut."""
+    """``▶ thought  score ×count ● answer``, right or wrong; a thought that leaves no room for the rest is cut."""
     rest = Text()
     if node.score is not None:
         rest.append(f"  {node.score:.3g}", style="cyan")

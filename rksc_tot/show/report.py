@@ -20,6 +20,7 @@ def report(result: Result) -> RenderableType:
         Text("path", style="bold"),
         *(lines or [Text("(no thought was kept)")]),
         _answer(result),
+        *_rejections(result),
         Text(),
         ledger_table(result.ledger),
         Text(_settings(result), style="dim"),
@@ -54,6 +55,14 @@ def _answer(result: Result) -> Text:
     if verdict[0]:
         text.append(f"  ({verdict[0]})", style=verdict[1])
     return text
+
+
+def _rejections(result: Result, most: int = 2) -> list[Text]:
+    """Why thoughts were turned away, where that may be why there is no answer."""
+    if result.answer is not None:
+        return []
+    common = sorted(getattr(result, "rejections", {}).items(), key=lambda pair: -pair[1])[:most]
+    return [Text(f"rejected {count}\N{MULTIPLICATION SIGN}: {one_line(reason)}") for reason, count in common]
 
 
 def _settings(result: Result) -> str:

@@ -32,7 +32,13 @@ def standings(rows: Sequence[Row]) -> RenderableType:
         )
     notes = _failures(rows)
     if any(row.prefill_tokens != row.distinct_tokens for row in rows):
-        notes.append(Text("* more than the distinct tokens: some were computed again after an eviction", style="dim"))
+        notes.append(
+            Text(
+                "* more than the distinct tokens: some rows were computed again, after an eviction or where a path "
+                "that was stored earlier is walked again and its logits are gone",
+                style="dim",
+            )
+        )
     return Group(table, *notes)
 
 

@@ -126,7 +126,7 @@ def test_puzzle_files_are_read_by_rank(tmp_path):
     file = tmp_path / "ranked.csv"
     file.write_text("Rank,Puzzles\n1,1 1 4 6\n2,11 1 1 11\n3,1 1 3 8\n", encoding="utf-8")
     assert read_puzzles(file, "2-3") == [(1, 1, 11, 11), (1, 1, 3, 8)]
-    for rows, message in {"9-10": "no rank in 9-10", "a-b": "not a range"}.items():
+    for rows, message in {"9-10": "no puzzle of a rank in 9-10 - check --rows", "a-b": "not a range"}.items():
         with pytest.raises(ConfigError, match=message):
             read_puzzles(file, rows)
     with pytest.raises(ConfigError, match="no puzzle file"):
@@ -134,6 +134,38 @@ def test_puzzle_files_are_read_by_rank(tmp_path):
     file.write_text("a,b\n1,2\n", encoding="utf-8")
     with pytest.raises(ConfigError, match="lacks a column"):
         read_puzzles(file, "1-2")
+
+
+def test_every_puzzle_of_a_file_is_read_where_no_rows_are_named(tmp_path):
+    file = tmp_path / "ranked.csv"
+    file.write_text("Rank,Puzzles\n-5,1 1 4 6\n2000000,1 1 3 8\n", encoding="utf-8-sig")
+    assert read_puzzles(file) == [(1, 1, 4, 6), (1, 1, 3, 8)]
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"Rank,Puzzles\n1,1 1 4 6\nx,1 2 3 4\n", "line 3: Rank is 'x', not whole numbers"),
+        (b"Rank,Puzzles\n1,1 2 three 4\n", "line 2: Puzzles is '1 2 three 4', not whole numbers"),
+        (b"Rank,Puzzles\n1\n", "line 2: Puzzles is empty"),
+        (b"Rank,Puzzles\n1,\n", "line 2: Puzzles is empty"),
+        (b"Rank,Puzzles\n1," + b"1" * 200_000 + b"\n", "cannot be read: field larger than"),
+        (b"Rank,Puzzles\n1," + b"1" * 5_000 + b"\n", "line 2: Puzzles is '111"),
+        (b"\xff\xfe\x00Rank,Puzzles\n", "cannot be read: 'utf-8"),
+    ],
+)
+def test_what_is_wrong_with_a_puzzle_file_is_named_with_its_line(tmp_path, content, says):
+    file = tmp_path / "ranked.csv"
+    file.write_bytes(content)
+    with pytest.raises(ConfigError, match=says):
+        read_puzzles(file, "1-10")
+
+
+def test_a_file_without_a_puzzle_does_not_speak_of_rows_nobody_gave(tmp_path):
+    file = tmp_path / "ranked.csv"
+    file.write_text("Rank,Puzzles\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match="has no puzzle - write one a line"):
+        read_puzzles(file)
 
 
 def test_the_held_out_puzzles_that_ship_are_solvable_and_apart():

@@ -48,7 +48,7 @@ def test_a_large_tree_fits_a_screen_with_best_path_and_frontier_open():
     lines = shown(events).splitlines()
     assert len(lines) <= 45
     assert sum("▶" in line for line in lines) == 7
-    assert any("✓ 24" in line for line in lines)
+    assert any("● 24" in line for line in lines)
 
 
 def test_every_thought_is_either_shown_or_counted_as_folded():
@@ -114,6 +114,10 @@ def test_an_unknown_event_or_node_is_passed_over():
     assert view.best == 0
     view.settle(9)
     assert view.best == 0
+
+
+def test_a_complete_path_is_marked_neither_right_nor_wrong():
+    assert not set("✓✗") & set(shown([event for event in search()[0] if not isinstance(event, Pruned)]))
 
 
 def test_the_settled_node_is_the_one_pointed_at():

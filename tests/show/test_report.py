@@ -81,7 +81,7 @@ def test_failures_are_told_once_each_and_not_all_of_them():
     assert "and 4 more failures" in out
 
 
-def test_rows_computed_again_are_marked():
-    assert "* more than the distinct tokens" in shown(
-        standings([Row(strategy="a", prefill_tokens=2, distinct_tokens=1)])
-    )
+def test_rows_computed_again_are_marked_with_both_reasons():
+    out = " ".join(shown(standings([Row(strategy="a", prefill_tokens=2, distinct_tokens=1)])).split())
+    assert "* more than the distinct tokens" in out
+    assert "after an eviction or where a path that was stored earlier is walked again" in out

@@ -4,6 +4,7 @@ import pytest
 
 from rksc_tot import registry
 from rksc_tot.errors import ConfigError
+from rksc_tot.strategies import BFS, STRATEGIES
 from rksc_tot.task import Task
 from rksc_tot.tasks import TASKS, load_task
 
@@ -21,13 +22,51 @@ def test_an_unknown_task_is_refused_with_the_names_there_are():
 
 @pytest.mark.parametrize(
     ("value", "says"),
-    [("no_such_module:Task", "cannot be imported"), ("builtins:dict", "is dict, not a Task")],
+    [
+        ("no_such_module:Task", "cannot be imported"),
+        ("plug_in_that_exits:Task", "cannot be imported: SystemExit: 0"),
+        ("builtins:dict", "is dict, not a Task"),
+        ("math:pi", "is float, not a Task"),
+        ("math:sqrt", "cannot be made: TypeError"),
+        ("sys:exit", "cannot be made: SystemExit"),
+        ("os:getcwdb", "is bytes, not a Task"),
+    ],
 )
-def test_a_broken_plug_in_is_one_sentence_and_hides_no_other_task(monkeypatch, value, says):
+def test_a_broken_plug_in_is_one_sentence_and_hides_no_other_task(monkeypatch, tmp_path, value, says):
+    (tmp_path / "plug_in_that_exits.py").write_text("raise SystemExit(0)", encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(registry, "entry_points", lambda group: [EntryPoint("broken", value, group)])
-    with pytest.raises(ConfigError, match=says):
-        load_task("broken")
+    for use in (load_task, TASKS.summary):
+        with pytest.raises(ConfigError, match=says):
+            use("broken")
     assert load_task("game24").name == "game24"
+
+
+@pytest.fixture
+def ready_made(monkeypatch):
+    """A strategy that is announced as an object, not as a class."""
+    monkeypatch.setattr(EntryPoint, "load", lambda self: BFS(b=2, k=2))
+    monkeypatch.setattr(registry, "entry_points", lambda group: [EntryPoint("mine", "some:where", group)])
+
+
+def test_settings_of_an_object_are_validated_like_those_of_a_class(ready_made):
+    assert STRATEGIES.make("mine", k=3) == BFS(b=2, k=3)
+    for options in ({"k": -5}, {"nonsense": 7}):
+        with pytest.raises(ConfigError, match=next(iter(options))):
+            STRATEGIES.make("mine", **options)
+
+
+@pytest.mark.parametrize("setting", ["q", "name", "kind"])
+def test_an_unknown_setting_is_refused_with_the_settings_there_are(setting):
+    with pytest.raises(ConfigError, match=f"no setting '{setting}' - its settings are b, k"):
+        STRATEGIES.make("bfs", **{setting: 5})
+
+
+def test_a_task_object_takes_no_settings(monkeypatch):
+    monkeypatch.setattr(EntryPoint, "load", lambda self: Task())
+    monkeypatch.setattr(registry, "entry_points", lambda group: [EntryPoint("mine", "some:where", group)])
+    with pytest.raises(ConfigError, match="Task takes no settings - leave out k"):
+        TASKS.make("mine", k=1)
 
 
 def test_an_installed_package_adds_a_task(monkeypatch):
