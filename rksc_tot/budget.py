@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from rksc_tot.settings import Settings
 
 
-class Budget(BaseModel):
+class Budget(Settings):
     """Limits that are never exceeded by one; None means no limit.
 
     ``tokens``: sampled tokens of all branches. ``nodes``: nodes beside the root. ``verifier_calls``: nodes scored.
     ``seconds``: wall time; no forward pass starts after it.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    kind = "budget"
     tokens: int | None = Field(None, ge=1)
     nodes: int | None = Field(None, ge=1)
     verifier_calls: int | None = Field(None, ge=1)
-    seconds: float | None = Field(None, gt=0)
+    seconds: float | None = Field(None, gt=0, allow_inf_nan=False)
 
 
 class BudgetReached(Exception):

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
-from pydantic import ValidationError
-
-from rksc_tot.engine.base import Account, Engine, GenerateRequest, Sampling
+from rksc_tot.engine.base import Account, Completion, Engine, GenerateRequest, Sampling
 from rksc_tot.errors import RkscTotError
-from rksc_tot.faults import prompt_fault, question_fault
-from rksc_tot.search.judgement import named, shown
+from rksc_tot.faults import problem_fault, prompt_fault, question_fault, setting_faults
+from rksc_tot.guard import Raised, guarded, said, shown
+from rksc_tot.running import run_async
+from rksc_tot.search.judgement import thought_fault
 from rksc_tot.seeds import stream_keys
-from rksc_tot.solve import run_async
 from rksc_tot.task import Path, Reject, Task, Thought
 
 T = TypeVar("T")
 Level = Literal["ok", "missing", "error"]
+SETTINGS = ("stop", "propose_stop", "max_thought_tokens", "max_thoughts", "mode", *Sampling.model_fields)
 SAMPLES = ("", "a sample thought", "12 + 3 = 15", "<|im_end|>**bold** \ufffd\x00", "x" * 5000)
 
 
@@ -50,11 +50,13 @@ def check_task(task: Task, problem: Any, engine: Engine | None = None) -> list[F
     list of Finding
         Nothing is raised for what the task does wrong.
     """
+    given: object = task
+    if not isinstance(given, Task):
+        return [Finding("error", "task", f"{shown(task)} is not a Task")]
     check = _Check(task)
     check.settings()
-    valid = check.call("validate", problem)
+    valid = check.problem(problem)
     if not check.failed("validate"):
-        check.report("ok", "validate", f"the problem is {shown(valid)}")
         prompt = check.prompt("prompt", valid)
         check.is_solution(valid)
         check.state_key(valid, Path())
@@ -82,50 +84,41 @@ class _Check:
         """The method's value, or None with a finding where it raises."""
         method: Callable[..., Any] = getattr(self.task, what)
         try:
-            return method(*args)
-        except NotImplementedError:
-            self.report("missing", what, f"a task must have {what}: write it")
+            with guarded(what, RkscTotError):
+                return method(*args)
         except RkscTotError as error:
             self.report("error", what, str(error))
-        except Exception as error:
-            self.report("error", what, f"{what} raised {named(error)} on {shown(args[0])}")
+        except Raised as raised:
+            if isinstance(raised.error, NotImplementedError):
+                self.report("missing", what, f"a task must have {what}: write it")
+            else:
+                self.report("error", what, f"{raised} on {shown(args[0])}")
         return None
 
     # -- settings ----------------------------------------------------------------------------------------------------
 
     def settings(self) -> None:
-        for name in ("stop", "propose_stop"):
-            self._stop(name)
-        for name in ("max_thought_tokens", "max_thoughts"):
-            value = getattr(self.task, name)
-            good = isinstance(value, int) and not isinstance(value, bool) and value >= 1
-            self._setting(name, good, value, "a whole number of at least 1")
-        self._setting("mode", self.task.mode in ("sample", "propose"), self.task.mode, "'sample' or 'propose'")
-        fields = {name: getattr(self.task, name) for name in Sampling.model_fields}
-        try:
-            Sampling(**fields)
-            self.report("ok", "sampling", ", ".join(f"{name} {value}" for name, value in fields.items()))
-        except ValidationError as error:
-            for fault in error.errors():
-                self.report("error", str(fault["loc"][0]), f"{fault['loc'][0]} is {fault['input']!r}: {fault['msg']}")
-
-    def _stop(self, name: str) -> None:
-        stop: object = getattr(self.task, name)
-        if isinstance(stop, str) or not isinstance(stop, Sequence) or not all(isinstance(text, str) for text in stop):
-            self.report("error", name, f"{name} is {stop!r}, not a sequence of strings such as ('\\n',)")
-        elif "" in stop:
-            self.report(
-                "error", name, f"{name} {tuple(stop)!r} holds the empty string, which would end every thought at once"
-            )
-        elif not stop:
-            self.report("missing", name, f"{name} is empty: a thought ends only where the model ends its text")
-        else:
-            self.report("ok", name, f"a text ends at {', '.join(map(repr, stop))}")
-
-    def _setting(self, name: str, good: bool, value: object, wanted: str) -> None:
-        self.report("ok" if good else "error", name, f"{name} is {value!r}" + ("" if good else f", not {wanted}"))
+        faults = dict(setting_faults(self.task))
+        for name, fault in faults.items():
+            self.report("error", name, fault)
+        for name in SETTINGS:
+            value: object = getattr(self.task, name)
+            if name.endswith("stop") and not value:
+                self.report("missing", name, f"{name} is empty: a thought ends only where the model ends its text")
+            elif name not in faults:
+                self.report("ok", name, f"{name} is {shown(value)}")
 
     # -- methods -----------------------------------------------------------------------------------------------------
+
+    def problem(self, problem: Any) -> Any:
+        valid = self.call("validate", problem)
+        if self.failed("validate"):
+            self.report("missing", "methods", "no method was looked at, since it needs a valid problem")
+        elif fault := problem_fault(valid):
+            self.report("error", "validate", f"the problem {shown(valid)} {fault}")
+        else:
+            self.report("ok", "validate", f"the problem is {shown(valid)}")
+        return valid
 
     def prompt(self, what: str, *args: Any) -> Any:
         prompt = self.call(what, *args)
@@ -154,8 +147,9 @@ class _Check:
         if self.failed("state_key"):
             return
         try:
-            hash(key)
-        except TypeError:
+            with guarded("hash"):
+                hash(key)
+        except Raised:
             message = f"state_key returned {shown(key)} {where}, which cannot be hashed: return a tuple or a string"
             self.report("error", "state_key", message)
             return
@@ -166,18 +160,18 @@ class _Check:
         accepted: list[Thought] = []
         for text in SAMPLES if sample is None else (sample, *SAMPLES):
             try:
-                thought: object = self.task.parse(problem, Path(), text)
+                with guarded("parse", Reject):
+                    thought = self.task.parse(problem, Path(), text)
             except Reject as reason:
                 if text == sample:
-                    self.report("missing", "sample", f"parse rejects {shown(text)}, which the model wrote: {reason}")
+                    why = f"parse rejects {shown(text)}, which the model wrote: {said(reason)}"
+                    self.report("missing", "sample", why)
                 continue
-            except Exception as error:
-                self.report(
-                    "error", "parse", f"parse raised {named(error)} on {shown(text)}: raise Reject with the reason"
-                )
+            except Raised as raised:
+                self.report("error", "parse", f"{raised} on {shown(text)}: raise Reject with the reason")
                 break
-            if not isinstance(thought, Thought):
-                self.report("error", "parse", f"parse returned {shown(thought)} for {shown(text)}, not a Thought")
+            if fault := thought_fault(thought):
+                self.report("error", "parse", f"parse returned {shown(thought)} for {shown(text)}, {fault}")
                 break
             if not text:
                 self.report(
@@ -250,9 +244,26 @@ class _Check:
         if prompt is None or any(found.level == "error" for found in self.findings):
             self.report("missing", "sample", "no thought was sampled, because of the errors above")
             return None
-        task, account = self.task, Account()
+        task = self.task
         try:
-            handle = engine.open(prompt, account)
+            with guarded("the engine", RkscTotError):
+                completion = self._completion(problem, prompt, engine)
+        except (RkscTotError, Raised) as error:
+            self.report("error", "sample", str(error))
+            return None
+        if completion.finish == "length" and not task.accept_truncated:
+            limit = f"max_thought_tokens {task.max_thought_tokens}"
+            self.report(
+                "missing", "sample", f"{shown(completion.text)} was cut off at {limit}: raise it, or correct stop"
+            )
+        else:
+            self.report("ok", "sample", f"the model wrote {shown(completion.text)} ({completion.finish})")
+        return completion.text
+
+    def _completion(self, problem: Any, prompt: Any, engine: Engine) -> Completion:
+        task, account = self.task, Account()
+        handle = engine.open(prompt, account)
+        try:
             request = GenerateRequest(
                 handle,
                 stream_keys([0], "check_task", str(problem)),
@@ -262,16 +273,7 @@ class _Check:
                 task.keep_stop,
             )
             [[completion]] = run_async(engine.generate([request], account))
-        except RkscTotError as error:
-            self.report("error", "sample", str(error))
-            return None
-        engine.release(completion.handle)
-        engine.release(handle)
-        if completion.finish == "length" and not task.accept_truncated:
-            limit = f"max_thought_tokens {task.max_thought_tokens}"
-            self.report(
-                "missing", "sample", f"{shown(completion.text)} was cut off at {limit}: raise it, or correct stop"
-            )
-        else:
-            self.report("ok", "sample", f"the model wrote {shown(completion.text)} ({completion.finish})")
-        return completion.text
+            engine.release(completion.handle)
+        finally:
+            engine.release(handle)
+        return completion

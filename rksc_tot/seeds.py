@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 def stream_key(*names: object) -> int:
     """A 128-bit key for the stream called by ``names`` (run seed, problem, node path, branch …)."""
-    text = "\x1f".join(map(str, names)).encode()
+    text = "\x1f".join(map(str, names)).encode(errors="surrogatepass")
     return int.from_bytes(hashlib.blake2b(text, digest_size=16).digest(), "big")
 
 

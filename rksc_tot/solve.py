@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import Callable, Coroutine, Mapping
-from typing import TYPE_CHECKING, Any, Required, TypedDict, TypeVar, Unpack
+import contextlib
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Required, TypedDict, TypeVar, Unpack
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer
 
 from rksc_tot.budget import Budget, BudgetReached
 from rksc_tot.engine.base import Engine
-from rksc_tot.errors import RkscTotError, TaskError
+from rksc_tot.errors import ConfigError, RkscTotError
 from rksc_tot.events import Event
+from rksc_tot.guard import Raised, guarded, named, shown
 from rksc_tot.ledger import Ledger
+from rksc_tot.running import run_async
 from rksc_tot.search import Search
-from rksc_tot.search.judgement import named, shown
+from rksc_tot.search.judgement import validated
 from rksc_tot.streaming import AsyncEventStream, EventStream
 from rksc_tot.task import Task
 from rksc_tot.tree import ReasoningTree
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from rksc_tot.verifiers.base import Verifier
 
 T = TypeVar("T")
+REASONS = 10  # kept in a result
 
 
 class Result(BaseModel):
@@ -32,19 +35,25 @@ class Result(BaseModel):
 
     ``answer``: of the best complete path, None if there is none. ``correct``: the task's own check of it, None if the task
     cannot tell. ``best``: id of the node the answer is read from, or of the best unfinished node. ``path``: its thoughts.
-    ``stopped``: ``finished``, or which budget ended the search. ``settings``: strategy, verifier, sampling, seed.
+    ``stopped``: ``finished``, or what ended the search before. ``rejections``: how many thoughts were turned away for each
+    reason, the ten commonest, the commonest first. ``settings``: strategy, verifier, sampling, seed.
     ``numerics``: what the figures depend on besides (dtype, device, versions).
     """
 
-    model_config = ConfigDict(arbitrary_types_allowed=True)
+    model_config = ConfigDict(arbitrary_types_allowed=True, ser_json_inf_nan="strings")
     problem: str
     answer: str | None
     correct: bool | None
     best: int
     path: list[str]
     stopped: str
-    tree: ReasoningTree
+    tree: Annotated[
+        ReasoningTree,
+        PlainSerializer(ReasoningTree.to_records, when_used="json"),
+        BeforeValidator(lambda tree: ReasoningTree.from_records(tree) if isinstance(tree, list) else tree),
+    ]
     ledger: Ledger
+    rejections: dict[str, int]
     settings: Mapping[str, Any]
     numerics: Mapping[str, Any]
 
@@ -93,30 +102,34 @@ async def asolve(
 
     Raises
     ------
+    ConfigError
+        If an argument is of the wrong kind.
     TaskError
-        If the problem does not fit the task, or the task fails at the root.
+        If the problem does not fit the task, or the task fails at the root or on everything.
     VerifierError
-        If the verifier returns something that is no score, or fails on everything. ``error.result`` holds the best so
-        far.
+        If the verifier returns something that is no score, or fails on everything.
     EngineError
-        If the engine cannot go on; ``error.result`` likewise, once there is a root.
+        If the engine cannot go on.
+    Exception
+        Whatever else ``strategy`` or ``on_event`` raises. Once there is a root, every exception, a cancellation
+        included, has the best so far in its attribute ``result``.
     """
     task, strategy, verifier = _task(task), _strategy(strategy), _verifier(verifier)
-    search = Search(task, _validated(task, problem), engine, verifier, budget, seed)
-    stopped = "finished"
+    engine = _of_kind(Engine, engine, "engine", "load_engine makes one")  # type: ignore[type-abstract]
+    if budget is not None:
+        budget = _of_kind(Budget, budget, "budget", "such as Budget(tokens=1000)")
+    search = Search(task, validated(task, problem), engine, verifier, budget, seed)
     try:
-        with search.ledger.phase("total"):
-            if on_event is not None:
-                search.listen(on_event)
-            await strategy.run(search)
-    except BudgetReached as reached:
-        stopped = str(reached)
-    except RkscTotError as error:
-        error.result = _result(search, strategy, f"failed: {error}")
+        stopped = await _run(search, strategy, on_event)
+    except (Exception, asyncio.CancelledError) as error:
+        search.close()
+        with contextlib.suppress(AttributeError):  # an exception class may forbid it
+            why = str(error) if isinstance(error, RkscTotError) else named(error)
+            error.result = _result(search, strategy, f"failed: {why}")  # type: ignore[union-attr]
         raise
     finally:
         search.close()
-    return _result(search, strategy, search.limits.stopped or stopped)
+    return _result(search, strategy, stopped)
 
 
 def solve(
@@ -142,27 +155,18 @@ def astream(task: Task | str, problem: Any, **options: Unpack[Options]) -> Async
     return AsyncEventStream(lambda on_event: asolve(task, problem, on_event=on_event, **options))
 
 
-def run_async(work: Coroutine[Any, Any, T]) -> T:
-    """The outcome of a coroutine, from code that is not async, whether or not an event loop is running."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(work)
-    outcome: list[T] = []
-    failure: list[BaseException] = []
-
-    def target() -> None:
+async def _run(search: Search, strategy: Strategy, on_event: Callable[[Event], None] | None) -> str:
+    """Let the strategy work; returns why it ended."""
+    stopped = "finished"
+    with search.ledger.phase("total"):
         try:
-            outcome.append(asyncio.run(work))
-        except BaseException as error:
-            failure.append(error)
-
-    thread = threading.Thread(target=target, name="rksc_tot.solve", daemon=True)
-    thread.start()
-    thread.join()
-    if failure:
-        raise failure[0]
-    return outcome[0]
+            if on_event is not None:
+                search.listen(on_event)
+            await strategy.run(search)
+        except BudgetReached as reached:
+            stopped = str(reached)
+        search.check_task_works()
+    return search.limits.stopped or stopped
 
 
 def _result(search: Search, strategy: Strategy, stopped: str) -> Result:
@@ -185,6 +189,7 @@ def _result(search: Search, strategy: Strategy, stopped: str) -> Result:
         stopped=stopped,
         tree=search.tree,
         ledger=search.ledger,
+        rejections=dict(search.rejections.most_common(REASONS)),
         settings=settings,
         numerics={"model": search.engine.name, **search.engine.numerics},
     )
@@ -192,22 +197,12 @@ def _result(search: Search, strategy: Strategy, stopped: str) -> Result:
 
 def _checked(search: Search, answer: str) -> bool | None:
     try:
-        correct = search.task.check(search.problem, answer)
-    except Exception as error:
-        search.warn("check", f"check raised {named(error)} on {shown(answer)}; the result is reported as not checked")
+        with guarded("check"):
+            correct = search.task.check(search.problem, answer)
+            return None if correct is None else bool(correct)
+    except Raised as raised:
+        search.warn("check", f"{raised} on {shown(answer)}; the result is reported as not checked")
         return None
-    return None if correct is None else bool(correct)
-
-
-def _validated(task: Task, problem: Any) -> Any:
-    try:
-        return task.validate(problem)
-    except RkscTotError:
-        raise
-    except Exception as error:
-        raise TaskError(
-            f"{shown(problem)} does not fit the task: {named(error)}", hint="check_task says more"
-        ) from error
 
 
 def _task(task: Task | str) -> Task:
@@ -215,20 +210,31 @@ def _task(task: Task | str) -> Task:
         from rksc_tot.tasks import load_task
 
         return load_task(task)
-    return task
+    return _of_kind(Task, task, "task", "write a class of it, or use function_task")
 
 
 def _strategy(strategy: Strategy | str) -> Strategy:
-    if isinstance(strategy, str):
-        from rksc_tot.strategies import STRATEGIES
+    from rksc_tot.strategies.base import STRATEGIES, Strategy
 
+    if isinstance(strategy, str):
         return STRATEGIES.make(strategy)
-    return strategy
+    return _of_kind(Strategy, strategy, "strategy", "give one, or the name of an installed one")
 
 
 def _verifier(verifier: Verifier | str | None) -> Verifier:
-    if verifier is None or isinstance(verifier, str):
-        from rksc_tot.verifiers import VERIFIERS
+    from rksc_tot.verifiers.base import VERIFIERS, Verifier
 
+    if verifier is None or isinstance(verifier, str):
         return VERIFIERS.make(verifier or "likelihood")
-    return verifier
+    plain = callable(verifier) and not isinstance(verifier, type)
+    hint = "put @verifier above the function" if plain else "give one, or the name of an installed one"
+    return _of_kind(Verifier, verifier, "verifier", hint)
+
+
+def _of_kind(kind: type[T], value: object, what: str, hint: str) -> T:
+    """The value, if it is of its kind. Raises ConfigError if not."""
+    if isinstance(value, kind):
+        return value
+    if isinstance(value, type) and kind in value.__mro__:
+        hint = f"give an object, such as {value.__name__}()"
+    raise ConfigError(f"the {what} is {shown(value)}, not a {kind.__name__}", hint=hint)

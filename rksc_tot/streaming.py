@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar
 from rksc_tot.budget import BudgetReached
 from rksc_tot.errors import ConfigError
 from rksc_tot.events import Event
+from rksc_tot.running import run_async
 
 R = TypeVar("R")
 Start = Callable[[Callable[[Event], None]], Coroutine[Any, Any, R]]
@@ -29,9 +30,16 @@ class _Run(Generic[R]):
         self._start = start
         self._result: R | None = None
 
+    async def _search(self, on_event: Callable[[Event], None]) -> None:
+        try:
+            self._result = await self._start(on_event)
+        except BaseException as error:
+            self._result = getattr(error, "result", None)
+            raise
+
     @property
     def result(self) -> R:
-        """What the search found. Raises ConfigError while it has not ended."""
+        """What the search found, the best so far if it was left early. Raises ConfigError while it has not ended."""
         if self._result is None:
             raise ConfigError("the stream has no result yet", hint="take its events to the end first")
         return self._result
@@ -57,7 +65,7 @@ class EventStream(_Run[R]):
 
         def search() -> None:
             try:
-                self._result = asyncio.run(_awaited(self._start(on_event)))
+                run_async(self._search(on_event))
             except BaseException as error:
                 failure.append(error)
             finally:
@@ -80,11 +88,14 @@ class EventStream(_Run[R]):
 
 
 class AsyncEventStream(_Run[R]):
-    """Events of one search in an ``async for`` loop. Leaving the loop early cancels the search."""
+    """Events of one search in an ``async for`` loop.
+
+    Leaving the loop early cancels the search; ``result`` is then the best so far.
+    """
 
     async def __aiter__(self) -> AsyncIterator[Event]:
         events: asyncio.Queue[Event | None] = asyncio.Queue()
-        search = asyncio.ensure_future(self._start(events.put_nowait))
+        search = asyncio.ensure_future(self._search(events.put_nowait))
         search.add_done_callback(lambda _: events.put_nowait(None))
         try:
             while (event := await events.get()) is not None:
@@ -92,8 +103,4 @@ class AsyncEventStream(_Run[R]):
         finally:
             search.cancel()
             await asyncio.wait({search})
-        self._result = search.result()
-
-
-async def _awaited(work: Coroutine[Any, Any, R]) -> R:
-    return await work
+        search.result()

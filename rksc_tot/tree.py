@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -11,13 +14,15 @@ import networkx as nx
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 
 from rksc_tot.errors import ConfigError, MissingExtra
+from rksc_tot.guard import named, shown
+from rksc_tot.settings import sentence
 from rksc_tot.task import Path, Thought
 
 
 class Node(BaseModel):
     """One thought in the tree."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", ser_json_inf_nan="strings")
 
     id: int
     """Order of creation, 0 for the root."""
@@ -77,10 +82,13 @@ class ReasoningTree:
             raise ConfigError("a tree has exactly one root", hint="give every later node its parent")
         depth = parent.depth + 1 if parent else 0
         node = Node(id=len(self.graph), parent=parent.id if parent else None, depth=depth, **fields)
-        self.graph.add_node(node.id, node=node)
-        if parent:
-            self.graph.add_edge(parent.id, node.id)
+        self._insert(node)
         return node
+
+    def _insert(self, node: Node) -> None:
+        self.graph.add_node(node.id, node=node)
+        if node.parent is not None:
+            self.graph.add_edge(node.parent, node.id)
 
     def children(self, node: Node) -> list[Node]:
         """Children in order of creation."""
@@ -101,17 +109,36 @@ class ReasoningTree:
     # -- export and reload, without KV -------------------------------------------------------------------------------
 
     def to_json(self) -> str:
-        """All nodes as a JSON array."""
-        return json.dumps([node.model_dump(mode="json") for node in self], ensure_ascii=False)
+        """All nodes as a JSON array. What JSON has no number for is a string, such as ``"-Infinity"``."""
+        return json.dumps(self.to_records(), ensure_ascii=False)
+
+    def to_records(self) -> list[dict[str, Any]]:
+        """All nodes as plain values that JSON can hold."""
+        return [json.loads(node.model_dump_json()) for node in self]
 
     @classmethod
     def from_json(cls, text: str) -> ReasoningTree:
         """The tree :meth:`to_json` wrote. Raises ConfigError if it is not one."""
-        try:
-            records = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise ConfigError(f"not a tree in JSON: {error}") from None
-        return cls._build(records)
+        with _reading("the text", "JSON"):
+            return cls.from_records(json.loads(text))
+
+    @classmethod
+    def from_records(cls, records: object) -> ReasoningTree:
+        """The tree :meth:`to_records` gave. Raises ConfigError if it is not one."""
+        if not isinstance(records, list) or not records:
+            raise ConfigError(f"{shown(records)} is not a list of nodes")
+        tree = cls()
+        for at, record in enumerate(records):
+            try:
+                node = Node.model_validate(record)
+            except ValidationError as error:
+                raise ConfigError(f"node {at}: {sentence(error)}") from None
+            parent = None if node.parent is None or not 0 <= node.parent < at else tree[node.parent]
+            depth = parent.depth + 1 if parent else 0
+            if (node.id, node.parent is None, node.depth) != (at, at == 0, depth):
+                raise ConfigError(f"node {at} is out of place", hint="each node comes after its parent")
+            tree._insert(node)
+        return tree
 
     def to_graphml(self, file: FilePath | str) -> None:
         """Write GraphML; each node has its fields as attributes and its whole record in ``record``."""
@@ -119,13 +146,10 @@ class ReasoningTree:
 
     @classmethod
     def from_graphml(cls, file: FilePath | str) -> ReasoningTree:
-        """The tree :meth:`to_graphml` wrote."""
-        try:
+        """The tree :meth:`to_graphml` wrote. Raises ConfigError if it is not one."""
+        with _reading(repr(str(file)), "GraphML"):
             graph = nx.read_graphml(file, node_type=int)
-            records = [json.loads(data["record"]) for _, data in sorted(graph.nodes(data=True))]
-        except (KeyError, ValueError, SyntaxError, nx.NetworkXError) as error:
-            raise ConfigError(f"{str(file)!r} is not a tree in GraphML: {error}") from None
-        return cls._build(records)
+            return cls.from_records([json.loads(data["record"]) for _, data in sorted(graph.nodes(data=True))])
 
     def to_dot(self, file: FilePath | str) -> None:
         """Write Graphviz DOT (extra ``dot``)."""
@@ -134,15 +158,13 @@ class ReasoningTree:
 
     @classmethod
     def from_dot(cls, file: FilePath | str) -> ReasoningTree:
-        """The tree :meth:`to_dot` wrote (extra ``dot``)."""
+        """The tree :meth:`to_dot` wrote (extra ``dot``). Raises ConfigError if it is not one."""
         _pydot()
-        try:
+        with _reading(repr(str(file)), "DOT"), contextlib.redirect_stdout(io.StringIO()):  # pydot prints its complaints
             graph = nx.nx_pydot.read_dot(file)
-            nodes = sorted((int(id), data) for id, data in graph.nodes(data=True) if "record" in data)
-            records = [json.loads(bytes.fromhex(data["record"].strip('"')).decode()) for _, data in nodes]
-        except (ValueError, TypeError, IndexError) as error:
-            raise ConfigError(f"{str(file)!r} is not a tree in DOT: {error}") from None
-        return cls._build(records)
+            found = {int(id): data["record"] for id, data in graph.nodes(data=True) if "record" in data}
+            records = [bytes.fromhex(record.strip('"')).decode() for _, record in sorted(found.items())]
+            return cls.from_records(list(map(json.loads, records)))
 
     def _plain(self) -> nx.DiGraph[int]:
         """The graph with plain string and number attributes only."""
@@ -151,25 +173,23 @@ class ReasoningTree:
             score = {} if node.score is None else {"score": node.score}
             graph.add_node(
                 node.id, text=_printable(node.text), depth=node.depth, pruned=_printable(node.pruned or ""),
-                finished=node.finished, record=json.dumps(node.model_dump(mode="json")), **score,
+                finished=node.finished, record=json.dumps(json.loads(node.model_dump_json())), **score,
             )  # fmt: skip
         graph.add_edges_from(self.graph.edges)
         return graph
 
-    @classmethod
-    def _build(cls, records: Any) -> ReasoningTree:
-        tree = cls()
-        try:
-            for record in records:
-                fields = dict(record)
-                parent = fields.pop("parent")
-                id, depth = fields.pop("id"), fields.pop("depth")
-                node = tree.add(None if parent is None else tree[parent], **fields)
-                if (node.id, node.depth) != (id, depth):
-                    raise ConfigError(f"node {id} is out of place in the file")
-        except (KeyError, TypeError, ValidationError) as error:
-            raise ConfigError(f"not a tree: {error}") from None
-        return tree
+
+@contextmanager
+def _reading(what: str, form: str) -> Iterator[None]:
+    """Turn whatever a parser says of a file into one ConfigError."""
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(f"{what} cannot be read: {error.strerror or error}") from None
+    except ConfigError as error:
+        raise ConfigError(f"{what} is not a tree in {form}: {error}") from None
+    except Exception as error:
+        raise ConfigError(f"{what} is not a tree in {form}: {' '.join(named(error).split())}") from None
 
 
 def _printable(text: str) -> str:

@@ -9,16 +9,15 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from pydantic import BaseModel, ConfigDict
-
 from rksc_tot.registry import Registry
 from rksc_tot.search import Search
+from rksc_tot.settings import Settings
 
 
-class Strategy(BaseModel):
+class Strategy(Settings):
     """Decides which nodes are expanded, scored, kept and handed in. Holds no state: one object serves many searches."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    kind = "strategy"
     name: ClassVar[str] = ""
 
     async def run(self, search: Search) -> None:

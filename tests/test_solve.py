@@ -87,7 +87,7 @@ def test_a_problem_that_does_not_fit_is_a_task_error_with_the_value(options, mes
 def test_a_task_without_a_prompt_is_told_so():
     from rksc_tot.task import Task
 
-    with pytest.raises(TaskError, match="has no prompt - write"):
+    with pytest.raises(TaskError, match="prompt is missing for 'x'"):
         solve(Task(), "x", engine=make_engine())
 
 

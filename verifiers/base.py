@@ -10,24 +10,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import ConfigDict
 
 from rksc_tot.engine.base import LabelRequest, LabelScores
 from rksc_tot.errors import ContextOverflow, VerifierError
 from rksc_tot.registry import Registry
 from rksc_tot.search import Search
+from rksc_tot.settings import Settings
 from rksc_tot.tree import Node
 
 Score = float | VerifierError | None
 
 
-class Verifier(BaseModel):
+class Verifier(Settings):
     """Scores nodes; higher is better. Holds no state: one object serves many searches.
 
     ``name``: for messages and reports. ``free``: whether it asks nobody, so that its scores are no verifier calls.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+    kind = "verifier"
     name: str = ""
     free: bool = False
 

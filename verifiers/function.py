@@ -25,8 +25,8 @@ from pydantic import Field
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, stop_after_attempt
 
 from rksc_tot.errors import VerifierError
+from rksc_tot.guard import Raised, guarded
 from rksc_tot.search import Search
-from rksc_tot.search.judgement import named
 from rksc_tot.task import Path
 from rksc_tot.tree import Node
 from rksc_tot.verifiers.base import Score, Verifier
@@ -102,7 +102,7 @@ class FunctionVerifier(Verifier):
 
         attempts = AsyncRetrying(
             stop=lambda state: stop_after_attempt(self.attempts)(state) or search.limits.late(),
-            retry=retry_if_exception_type((_Raised, TimeoutError)),
+            retry=retry_if_exception_type((Raised, TimeoutError)),
             wait=pause,
             reraise=True,
         )
@@ -111,8 +111,8 @@ class FunctionVerifier(Verifier):
         path = search.path(node)
         try:
             value: Score = await attempts(self._attempt, search, path)
-        except _Raised as raised:
-            return self.failure(node, f"it raised {named(raised.error)}", self._tries)
+        except Raised as raised:
+            return self.failure(node, str(raised), self._tries)
         except TimeoutError:
             if search.limits.late():
                 return None
@@ -126,8 +126,9 @@ class FunctionVerifier(Verifier):
     async def _attempt(self, search: Search, path: Path) -> Any:
         limits = [seconds for seconds in (self.timeout, search.limits.seconds_left) if seconds is not None]
         if not limits:
-            return await self._call(search.problem, path, threaded=False)
-        call = asyncio.ensure_future(self._call(search.problem, path, threaded=not self.is_async))
+            return await self._call(search, path, threaded=False)
+        call = asyncio.ensure_future(self._call(search, path, threaded=not self.is_async))
+        call.add_done_callback(lambda call: call.cancelled() or call.exception())  # one left behind may fail unseen
         try:
             await asyncio.wait({call}, timeout=max(0.0, min(limits)))
             if not call.done():
@@ -136,22 +137,12 @@ class FunctionVerifier(Verifier):
         finally:
             call.cancel()
 
-    async def _call(self, problem: Any, path: Path, *, threaded: bool) -> Any:
-        try:
-            value = await _in_thread(self.function, problem, path) if threaded else self.function(problem, path)
+    async def _call(self, search: Search, path: Path, *, threaded: bool) -> Any:
+        if search.limits.late():  # it may have been in the queue behind one that blocks
+            raise TimeoutError
+        with guarded("it", Raised):
+            value = await _in_thread(self.function, search.problem, path) if threaded else self(search.problem, path)
             return await value if inspect.isawaitable(value) else value
-        except _Raised:
-            raise
-        except Exception as error:
-            raise _Raised(error) from error
-
-
-class _Raised(Exception):
-    """Wraps what the function raised, even a StopIteration or SystemExit."""
-
-    def __init__(self, error: BaseException) -> None:
-        self.error = error
-        super().__init__(str(error))
 
 
 def _in_thread(function: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
@@ -159,7 +150,7 @@ def _in_thread(function: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
     loop = asyncio.get_running_loop()
     future: asyncio.Future[Any] = loop.create_future()
 
-    def settle(value: Any, raised: _Raised | None) -> None:
+    def settle(value: Any, raised: Raised | None) -> None:
         if future.done():
             return
         if raised is None:
@@ -170,9 +161,10 @@ def _in_thread(function: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
     def work() -> None:
         value, raised = None, None
         try:
-            value = function(*args)
-        except BaseException as error:
-            raised = _Raised(error)
+            with guarded("it"):
+                value = function(*args)
+        except Raised as error:
+            raised = error
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
             loop.call_soon_threadsafe(settle, value, raised)
 

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from rksc_tot.engine.base import LabelRequest, LabelScores
 from rksc_tot.errors import ContextOverflow
 from rksc_tot.faults import question_fault
+from rksc_tot.guard import Raised, guarded
 from rksc_tot.search import Search
-from rksc_tot.search.judgement import named
 from rksc_tot.task import Question
 from rksc_tot.tree import Node
 from rksc_tot.verifiers.base import Score, Verifier, ask_labels
@@ -42,12 +42,14 @@ class LMValue(Verifier):
 
     def _question(self, search: Search, node: Node) -> Question | Score:
         try:
-            question = search.task.question(search.problem, search.path(node))
-        except Exception as error:
-            return self.failure(node, f"question raised {named(error)}")
+            with guarded("question"):
+                question = search.task.question(search.problem, search.path(node))
+                fault = None if question is None else question_fault(question)
+        except Raised as raised:
+            return self.failure(node, str(raised))
         if question is None:
             return self.failure(node, "the task has no question for it", "write Task.question or use another verifier")
-        if fault := question_fault(question):
+        if fault:
             return self.failure(node, fault, "check_task says more")
         return question
 

@@ -92,5 +92,5 @@ class LMVote(Verifier):
 
 def _asked(search: Search, text: str) -> Prompt:
     """The question in the form of the task's prompt: plain text, or the user's next turn."""
-    plain = isinstance(search.task.prompt(search.problem), str)
+    plain = isinstance(search.prompt, str)
     return text if plain else [{"role": "user", "content": text.strip()}]

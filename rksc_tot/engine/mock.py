@@ -16,6 +16,7 @@ from typing import Any
 
 from rksc_tot.engine.base import Account, Completion, Finish, GenerateRequest, LabelRequest, LabelScores
 from rksc_tot.errors import ContextOverflow, EngineError
+from rksc_tot.guard import Raised, guarded
 from rksc_tot.ledger import Ledger
 from rksc_tot.task import Prompt
 
@@ -89,7 +90,15 @@ class MockEngine:
         for request in requests:
             self._check_room(self._own(request.handle).length + len(render(request.suffix or "")))
         await asyncio.sleep(0)
-        return [self._continue(request, account) for request in requests]
+        replies: list[list[Completion]] = []
+        try:
+            for request in requests:
+                replies.append(self._continue(request, account))  # noqa: PERF401 - those made are given back on error
+        except EngineError:
+            for completion in (completion for reply in replies for completion in reply if completion.handle):
+                self.release(completion.handle)
+            raise
+        return replies
 
     async def label(self, requests: Sequence[LabelRequest], account: Account) -> list[LabelScores | None]:
         """Label probabilities of each request; None where the deadline came first."""
@@ -117,9 +126,10 @@ class MockEngine:
         written: dict[tuple[str, str, Finish, float], list[int]] = {}
         sampled: set[str] = set()
         for branch, stream in enumerate(request.streams):
-            rng = random.Random(stream if request.sampling.temperature else 0)
-            draft = self._writer(context, rng)
-            raw, logprob = (draft, -0.5) if isinstance(draft, str) else draft
+            if _late(account) or account.tokens_left == 0:
+                written.setdefault(("", "", "budget", 0.0), []).append(branch)
+                continue
+            raw, logprob = self._write(context, random.Random(stream if request.sampling.temperature else 0))
             tokens, text, kept, finish = self._cut(raw, len(context), request, account)
             sampled.add(tokens)
             written.setdefault((text, kept, finish, logprob), []).append(branch)
@@ -130,6 +140,16 @@ class MockEngine:
             tokens_kept = tuple(map(ord, kept))
             completions.append(Completion(text, tokens_kept, (logprob,) * len(kept), finish, tuple(branches), handle))
         return completions
+
+    def _write(self, context: str, rng: random.Random) -> tuple[str, float]:
+        """What the writer writes, and the log-probability of each of its characters."""
+        try:
+            with guarded("the writer"):
+                draft = self._writer(context, rng)
+                raw, logprob = (draft, -0.5) if isinstance(draft, str) else draft
+                return raw + "", float(logprob)
+        except Raised as raised:
+            raise EngineError(str(raised), hint="return a string, or a string and a number") from raised.error
 
     def _cut(self, raw: str, used: int, request: GenerateRequest, account: Account) -> tuple[str, str, str, Finish]:
         """What was sampled, what of it is the text, what of it is kept, and why it ended."""
@@ -152,8 +172,12 @@ class MockEngine:
         ledger.forward_passes += 1
         if self._labeller is None:
             return LabelScores({label: 1 / len(request.labels) for label in request.labels}, 0.0)
-        given = self._labeller(request.handle.text, request.question, request.labels)
-        weights = {label: float(given.get(label, 0.0)) for label in request.labels}
+        try:
+            with guarded("the labeller"):
+                given = self._labeller(request.handle.text, request.question, request.labels)
+                weights = {label: float(given.get(label, 0.0)) for label in request.labels}
+        except Raised as raised:
+            raise EngineError(str(raised), hint="return the probability of each label") from raised.error
         total = sum(weights.values())
         if total <= 0:
             return LabelScores({label: 1 / len(weights) for label in weights}, 1.0)
@@ -172,7 +196,7 @@ class MockEngine:
     def _decode(self, context: str, sampled: set[str], ledger: Ledger, scratch: int | None) -> None:
         """Book the decode steps: every sampled token but the last of a branch was fed to the model."""
         rows = [text[:-1] for text in sorted(sampled)]
-        ledger.forward_passes += max(map(len, rows))
+        ledger.forward_passes += max(map(len, rows), default=0)
         if scratch is None:
             self._book(sum(self._stored.add(context + text) for text in rows), ledger)
         else:

@@ -6,10 +6,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import ValidationError
+
 from rksc_tot.engine.base import Account, Completion, Engine, Finish, GenerateRequest, Sampling
-from rksc_tot.errors import ContextOverflow
-from rksc_tot.search.judgement import named
+from rksc_tot.errors import ConfigError, ContextOverflow
+from rksc_tot.faults import Fault, prompt_fault
+from rksc_tot.guard import Raised, guarded, shown
 from rksc_tot.seeds import stream_keys
+from rksc_tot.settings import sentence
 from rksc_tot.task import Path, Task
 from rksc_tot.tree import Node
 
@@ -44,15 +48,15 @@ class Writer:
     ----------
     task, problem, engine, account
         Of the search.
-    seed : int
-        Of the run.
+    names : tuple
+        Seed and problem, which every random stream is named by.
     """
 
     task: Task
     problem: Any
     engine: Engine
     account: Account
-    seed: int
+    names: tuple[object, ...]
 
     async def draft(
         self, wanted: Sequence[tuple[Node, Path, int]], *, temperature: float | None, round: int
@@ -74,7 +78,7 @@ class Writer:
             if isinstance(reply, ContextOverflow) and node.parent is None:
                 raise reply
             if isinstance(reply, ContextOverflow | str):
-                drafts.append(Draft(node, path, "", "0", fault=str(reply)))
+                drafts.append(Draft(node, path, "", "0", fault=reply if isinstance(reply, str) else str(reply)))
                 continue
             cut = cut or any(completion.finish == "budget" for completion in reply)
             if self.task.mode == "propose":
@@ -86,7 +90,10 @@ class Writer:
     def _sampling(self, temperature: float | None) -> Sampling:
         task = self.task
         temperature = task.temperature if temperature is None else temperature
-        return Sampling(temperature=temperature, top_k=task.top_k, top_p=task.top_p, min_p=task.min_p)
+        try:
+            return Sampling(temperature=temperature, top_k=task.top_k, top_p=task.top_p, min_p=task.min_p)
+        except ValidationError as error:
+            raise ConfigError(f"thoughts cannot be drawn so: {sentence(error)}") from None
 
     def _request(self, node: Node, path: Path, k: int, sampling: Sampling, round: int) -> GenerateRequest | str:
         """The request, or why the task has none for this node."""
@@ -94,10 +101,13 @@ class Writer:
         proposing = task.mode == "propose"
         if proposing:
             try:
-                suffix = task.propose_prompt(self.problem, path)
-            except Exception as error:
-                return f"propose_prompt raised {named(error)}"
-        names = (self.seed, str(self.problem), node.branch, *([f"round {round}"] if round else []))
+                with guarded("propose_prompt"):
+                    suffix = task.propose_prompt(self.problem, path)
+            except Raised as raised:
+                return Fault(raised)
+            if fault := prompt_fault(suffix):
+                return Fault(f"propose_prompt {fault}")
+        names = (*self.names, node.branch, *([f"round {round}"] if round else []))
         return GenerateRequest(
             handle=node._handle,
             streams=stream_keys(range(1 if proposing else k), *names),
@@ -119,6 +129,9 @@ class Writer:
 
     def _sampled(self, node: Node, path: Path, reply: Sequence[Completion], round: int) -> Iterator[Draft]:
         for text, tokens, logprobs, finish, branches, handle in reply:
+            if finish == "budget" and not tokens:  # never drawn
+                self.engine.release(handle)
+                continue
             fault = None if self.task.accept_truncated else CUT.get(finish)
             branch = _branch(branches[0], round)
             yield Draft(node, path, text, branch, len(branches), tokens, logprobs, handle, fault=fault)
@@ -128,11 +141,17 @@ class Writer:
         task, [completion] = self.task, reply
         if completion.handle is not None:
             self.engine.release(completion.handle)
+        if completion.finish == "budget" and not completion.text:  # never drawn
+            return
         fault = None if task.accept_truncated else CUT.get(completion.finish)
         try:
-            pieces = [str(piece) for piece in task.split(self.problem, path, completion.text)]
-        except Exception as error:
-            pieces, fault = [], f"split raised {named(error)}"
+            with guarded("split"):
+                found: Any = task.split(self.problem, path, completion.text)
+                pieces = [] if isinstance(found, str) else [str(piece) for piece in found]
+            if isinstance(found, str):
+                fault = Fault(f"split returned {shown(found)}, not a list of thoughts")
+        except Raised as raised:
+            pieces, fault = [], Fault(raised)
         if not pieces:
             yield Draft(node, path, completion.text, "0", fault=fault or "the reply holds no thought")
         end = task.stop[0] if task.keep_stop and task.stop else ""

@@ -6,8 +6,12 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any
 
-from rksc_tot.errors import TaskError
-from rksc_tot.task import Path, Reject, Task, Thought
+from rksc_tot.errors import RkscTotError, TaskError
+from rksc_tot.faults import Fault, problem_fault, prompt_fault, setting_faults, text_fault
+from rksc_tot.guard import Raised, guarded, named, said, shown
+from rksc_tot.task import Path, Prompt, Reject, Task, Thought
+
+HINT = "check_task says more"
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,52 +24,80 @@ class Judgement:
 
 
 def judge(task: Task, problem: Any, path: Path, text: str) -> Judgement | str:
-    """The judgement on a text written after ``path``, or the reason why it is turned away."""
+    """The judgement on a text written after ``path``, or the reason why it is turned away (a Fault: the task failed)."""
     try:
-        thought: object = task.parse(problem, path, text)
+        with guarded("parse", Reject):
+            thought: Any = task.parse(problem, path, text)
     except Reject as reason:
-        return str(reason) or "rejected"
-    except Exception as error:
-        return f"parse raised {named(error)}"
-    if not isinstance(thought, Thought):
-        return f"parse returned {thought!r}, not a Thought"
+        return said(reason) or "rejected"
+    except Raised as raised:
+        return Fault(raised)
+    if fault := thought_fault(thought):
+        return Fault(f"parse returned {shown(thought)}, {fault}")
+    if fault := text_fault(thought.text):
+        return f"the thought {fault}"
     return _follow(task, problem, Path((*path, thought)), thought)
 
 
-def judge_root(task: Task, problem: Any) -> Judgement:
-    """The judgement on the empty path.
+def thought_fault(thought: object) -> str | None:
+    """What is wrong with what ``parse`` returned, as the end of a sentence, or None."""
+    if not isinstance(thought, Thought):
+        return "not a Thought"
+    text: object = thought.text
+    return None if isinstance(text, str) else "not a Thought with a text"
+
+
+def judge_root(task: Task, problem: Any) -> tuple[Prompt, Judgement]:
+    """The prompt and the judgement on the empty path.
 
     Raises
     ------
     TaskError
-        If the task raises: without a root there is no search.
+        If the task raises, a setting is wrong, or there is nothing to search: without a root there is no search.
     """
+    for _, wrong in setting_faults(task):
+        raise TaskError(wrong, hint=HINT)
+    if fault := problem_fault(problem):
+        raise TaskError(f"the problem {shown(problem)} {fault}")
+    try:
+        with guarded("prompt", RkscTotError):
+            prompt: Prompt = task.prompt(problem)
+    except Raised as raised:
+        raise TaskError(f"{raised} for {shown(problem)}", hint=HINT) from raised.error
+    if fault := prompt_fault(prompt):
+        raise TaskError(f"the prompt for {shown(problem)} {fault}", hint=HINT)
     found = _follow(task, problem, Path(), Thought(""))
     if isinstance(found, str):
-        raise TaskError(f"{found} at the root for {shown(problem)}", hint="check_task says more")
-    return found
+        raise TaskError(f"{found} at the root for {shown(problem)}", hint=HINT)
+    if found.finished:
+        raise TaskError(
+            f"is_solution calls the empty path a solution of {shown(problem)}", hint="there is nothing to search then"
+        )
+    return prompt, found
 
 
-def _follow(task: Task, problem: Any, path: Path, thought: Thought) -> Judgement | str:
-    asked = "is_solution"
+def validated(task: Task, problem: Any) -> Any:
+    """The problem in the task's own form.
+
+    Raises
+    ------
+    TaskError
+        If it does not fit the task.
+    """
     try:
-        finished = bool(task.is_solution(problem, path))
-        asked = "state_key"
-        key = task.state_key(problem, path)
-        hash(key)
-    except NotImplementedError:
-        return f"{asked} is missing"
-    except Exception as error:
-        return f"{asked} raised {named(error)}"
+        with guarded("validate", RkscTotError):
+            return task.validate(problem)
+    except Raised as raised:
+        raise TaskError(f"{shown(problem)} does not fit the task: {named(raised.error)}", hint=HINT) from raised.error
+
+
+def _follow(task: Task, problem: Any, path: Path, thought: Thought) -> Judgement | Fault:
+    try:
+        with guarded("is_solution"):
+            finished = bool(task.is_solution(problem, path))
+        with guarded("state_key"):
+            key = task.state_key(problem, path)
+            hash(key)
+    except Raised as raised:
+        return Fault(raised)
     return Judgement(thought, finished, key)
-
-
-def named(error: BaseException) -> str:
-    """An exception in one phrase, such as ``ValueError: no such step``."""
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-
-
-def shown(value: object, longest: int = 80) -> str:
-    """A value for a message, cut to ``longest`` characters."""
-    text = repr(value)
-    return text if len(text) <= longest else text[: longest - 1] + "…"

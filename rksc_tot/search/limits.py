@@ -31,6 +31,7 @@ class Limits:
         self.ledger = ledger
         self.account = Account(ledger, budget.tokens, deadline)
         self.stopped: str | None = None
+        self._ended: str | None = None
         self._on_cut = on_cut
 
     @property
@@ -50,28 +51,27 @@ class Limits:
 
     def admit_draws(self, wanted: Sequence[tuple[T, int]]) -> list[tuple[T, int]]:
         """As many of the wanted draws, first come first served, as could all become nodes."""
-        if self.late():
-            self.stop("seconds")
-        if self.account.tokens_left is not None and self.account.tokens_left <= 0:
-            self.stop("tokens")
-        if self.budget.nodes is None:
+        self._check_time()
+        nodes = None if self.budget.nodes is None else self.budget.nodes - self.ledger.nodes
+        rooms = {"tokens": self.account.tokens_left, "nodes": nodes}  # a draw takes at least one of each
+        left, scarce = min(((room, limit) for limit, room in rooms.items() if room is not None), default=(None, ""))
+        if left is None:
             return list(wanted)
-        left, admitted = self.budget.nodes - self.ledger.nodes, []
         if left <= 0:
-            self.stop("nodes")
+            self.stop(scarce)
+        admitted = []
         for what, count in wanted:
             granted = min(count, left)
             left -= granted
             if granted:
                 admitted.append((what, granted))
             if granted < count:
-                self.cut("nodes")
+                self.cut(scarce)
         return admitted
 
     def admit_calls(self, wanted: Sequence[T], *, free: bool) -> list[T]:
         """As many of the wanted verifier calls as there are left; they are booked at once, so that none overdraws."""
-        if self.late():
-            self.stop("seconds")
+        self._check_time()
         if free:
             return list(wanted)
         admitted = list(wanted)
@@ -100,5 +100,22 @@ class Limits:
         self.cut(limit)
         raise BudgetReached(self._reason(limit))
 
+    def end(self, reason: str) -> NoReturn:
+        """Raise BudgetReached, now and at whatever is tried after it: somebody outside wants the search to end."""
+        self._ended = reason
+        self.stopped = self.stopped or reason
+        raise BudgetReached(reason)
+
+    def check_ended(self) -> None:
+        """Raise BudgetReached where :meth:`end` has been called."""
+        if self._ended is not None:
+            raise BudgetReached(self._ended)
+
+    def _check_time(self) -> None:
+        self.check_ended()
+        if self.late():
+            self.stop("seconds")
+
     def _reason(self, limit: str) -> str:
-        return f"the budget of {getattr(self.budget, limit):g} {limit.replace('_', ' ')} is used up"
+        amount, unit = getattr(self.budget, limit), limit.replace("_", " ")
+        return f"the budget of {str(amount).removesuffix('.0')} {unit.removesuffix('s') if amount == 1 else unit} is used up"

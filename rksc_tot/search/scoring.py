@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from numbers import Real
 from typing import TYPE_CHECKING, Protocol
 
 from rksc_tot.errors import VerifierError
-from rksc_tot.search.judgement import shown
+from rksc_tot.faults import finite
+from rksc_tot.guard import shown
 from rksc_tot.tree import Node
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class Scorer(Protocol):
         ...
 
 
-def finite(score: object, node: Node, verifier: str) -> float:
+def usable(score: object, node: Node, verifier: str) -> float:
     """A score as a float.
 
     Raises
@@ -43,8 +43,8 @@ def finite(score: object, node: Node, verifier: str) -> float:
     VerifierError
         If it is not a finite number.
     """
-    number = None if isinstance(score, bool) or not isinstance(score, Real) else float(score)
-    if number is not None and math.isfinite(number):
+    number = finite(score)
+    if number is not None:
         return number
     raise VerifierError(
         f"verifier {verifier!r} gave {shown(score)} for node {node.id} ({shown(node.text)})",

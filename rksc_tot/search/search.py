@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import logging
 import random
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
-from rksc_tot.budget import Budget
+from rksc_tot.budget import Budget, BudgetReached
 from rksc_tot.engine.base import Account, Engine
 from rksc_tot.errors import ConfigError, ContextOverflow, RkscTotError, TaskError, VerifierError
 from rksc_tot.events import Added, BudgetHit, Event, Finished, Merged, Pruned, Rejected, Scored
+from rksc_tot.faults import Fault
+from rksc_tot.guard import Raised, guarded, shown
 from rksc_tot.ledger import Ledger
 from rksc_tot.search.candidates import Candidates
 from rksc_tot.search.expansion import Draft, Writer
-from rksc_tot.search.judgement import Judgement, judge, judge_root, named, shown
+from rksc_tot.search.judgement import HINT, Judgement, judge, judge_root
 from rksc_tot.search.limits import Limits
-from rksc_tot.search.scoring import Key, Scorer, finite, ranked
+from rksc_tot.search.scoring import Key, Scorer, ranked, usable
 from rksc_tot.seeds import stream_key
-from rksc_tot.task import Path, Prompt, Task
+from rksc_tot.task import Path, Task
 from rksc_tot.tree import Node, ReasoningTree
 
 E = TypeVar("E", bound=Event)
@@ -47,7 +49,7 @@ class Search:
     Raises
     ------
     TaskError
-        If the task cannot give a root for the problem.
+        If the task cannot give a root for the problem, or the problem has no stable ``str()``: it names the random streams.
     ContextOverflow
         If the prompt does not fit the model's context.
     """
@@ -67,23 +69,23 @@ class Search:
         self.tree = ReasoningTree()
         self.ledger = Ledger()
         self.limits = Limits(budget or Budget(), self.ledger, lambda reason: self._emit(BudgetHit, reason=reason))
-        self._writer = Writer(task, problem, engine, self.limits.account, seed)
+        self.rejections: Counter[str] = Counter()
+        """How many thoughts were turned away for each reason."""
+        self.prompt, found = judge_root(task, problem)
+        self._names = (seed, str(problem))
+        self._writer = Writer(task, problem, engine, self.limits.account, self._names)
         self._on_event: Callable[[Event], None] | None = None
         self._states: dict[Any, Node] = {}
         self._texts: dict[tuple[int, str], Node] = {}
         self._candidates = Candidates(task, problem, self.tree)
-        self._verifier_works = False
+        self._verifier_works = self._task_works = False
+        self._task_fault: Fault | None = None
         self._warned: set[str] = set()
-        self._plant()
+        root = self.tree.add()
+        root._handle = engine.open(self.prompt, self.account)
+        self._register(root, found)
         if on_event is not None:
             self.listen(on_event)
-
-    def _plant(self) -> None:
-        prompt = _prompt(self.task, self.problem)
-        found = judge_root(self.task, self.problem)
-        root = self.tree.add(finished=found.finished)
-        root._handle = self.engine.open(prompt, self.account)
-        self._register(root, found)
 
     def listen(self, on_event: Callable[[Event], None]) -> None:
         """Call ``on_event`` with every event from now on, the root's first."""
@@ -108,7 +110,7 @@ class Search:
 
     def rng(self, *names: object) -> random.Random:
         """The random stream called by ``names``, private to this problem and seed."""
-        return random.Random(stream_key(self.seed, str(self.problem), *names))
+        return random.Random(stream_key(*self._names, *names))
 
     # -- growing -----------------------------------------------------------------------------------------------------
 
@@ -168,21 +170,39 @@ class Search:
         try:
             settled = []
             while drafts:
-                settled.append(self._settle(drafts.popleft(), merge))
+                found = self._judged(drafts[0], merge)
+                settled.append(self._settle(drafts.popleft(), found))
             return [node for node in settled if node is not None]
         finally:  # empty unless a callback raised
             for draft in drafts:
                 self._give_back(draft.handle)
 
-    def _settle(self, draft: Draft, merge: bool) -> Node | None:
-        """Make a node of a draft, or merge it, or turn it away."""
-        found = draft.fault or judge(self.task, self.problem, draft.path, draft.text)
+    def _judged(self, draft: Draft, merge: bool) -> tuple[Judgement, Node | None] | str:
+        """The judgement on a draft and the node it is to be merged into, or why it is turned away."""
+        if draft.fault is not None:
+            return draft.fault
+        found = judge(self.task, self.problem, draft.path, draft.text)
         if isinstance(found, str):
-            self._reject(draft, found)
-            return None
+            return found
         into = self._texts.get((draft.parent.id, found.thought.text))
         if into is None and merge and found.key is not None:
-            into = self._states.get(found.key)
+            try:
+                with guarded("comparing two state_keys"):
+                    into = self._states.get(found.key)
+            except Raised as raised:
+                return Fault(raised)
+        return found, into
+
+    def _settle(self, draft: Draft, judged: tuple[Judgement, Node | None] | str) -> Node | None:
+        """Make a node of a draft, or merge it, or turn it away."""
+        if isinstance(judged, Fault):
+            self._task_fault = self._task_fault or judged
+        elif draft.fault is None:
+            self._task_works = True
+        if isinstance(judged, str):
+            self._reject(draft, judged)
+            return None
+        found, into = judged
         if into is not None:
             self._give_back(draft.handle)
             self._merge(draft.parent, into, found.thought.text, draft.count)
@@ -203,6 +223,7 @@ class Search:
     def _reject(self, draft: Draft, reason: str) -> None:
         self._give_back(draft.handle)
         self.ledger.rejected += draft.count
+        self.rejections[reason] += draft.count
         for _ in range(draft.count):
             self._emit(Rejected, parent=draft.parent.id, text=draft.text, reason=reason)
 
@@ -256,7 +277,13 @@ class Search:
             return
         with self.ledger.phase("score"):
             admitted = self.limits.admit_calls(asked, free=self.verifier.free)
-            self._write(admitted, await self.verifier.score(self, admitted))
+            try:
+                with guarded(f"verifier {self.verifier.name!r}", RkscTotError, BudgetReached):
+                    scores = list(await self.verifier.score(self, admitted))
+            except Raised as raised:
+                hint = "its score must be async and return an entry for each node"
+                raise VerifierError(str(raised), hint=hint) from raised.error
+            self._write(admitted, scores)
 
     def _write(self, nodes: list[Node], scores: Sequence[float | VerifierError | None]) -> None:
         if len(scores) != len(nodes):
@@ -268,7 +295,7 @@ class Search:
             elif score is None and self.limits.late():
                 self.limits.cut_short()
             else:
-                node.score = finite(score, node, self.verifier.name)
+                node.score = usable(score, node, self.verifier.name)
                 self._verifier_works = True
                 self._emit(Scored, node=node.id, score=node.score)
         if failed and not self._verifier_works:
@@ -340,6 +367,22 @@ class Search:
         """Who pays for engine calls made on behalf of this search."""
         return self.limits.account
 
+    def check_task_works(self) -> None:
+        """Say so if the search came to nothing because of the task; for the end of a search.
+
+        Raises
+        ------
+        TaskError
+            If the task failed on every thought it was shown, or on the answer of every complete path.
+        """
+        fault = None if self._task_works else self._task_fault
+        if fault := fault or self._candidates.fault:
+            raise TaskError(f"the task failed on everything: {fault}", hint=HINT)
+        if self.rejections and len(self.tree) == 1:
+            [(reason, times)] = self.rejections.most_common(1)
+            turned_away = f"all {self.ledger.rejected} thoughts were turned away"
+            self.warn("rejections", f"{turned_away}, {times} of them because: {reason}")
+
     def warn(self, topic: str, message: str) -> None:
         """Log a warning, the first on its topic in this search."""
         if topic not in self._warned:
@@ -347,7 +390,8 @@ class Search:
             _log.warning(message)
 
     def close(self) -> None:
-        """Give back every handle. The tree stays."""
+        """Give back every handle and report no more events. The tree stays."""
+        self._on_event = None
         for node in self.tree:
             self._give_back(node._handle)
             node._handle = None
@@ -357,16 +401,10 @@ class Search:
             self.engine.release(handle)
 
     def _emit(self, kind: type[E], **fields: Any) -> None:
-        if self._on_event is not None:
+        if self._on_event is None:
+            return
+        self.limits.check_ended()
+        try:
             self._on_event(kind(**fields))
-
-
-def _prompt(task: Task, problem: Any) -> Prompt:
-    try:
-        return task.prompt(problem)
-    except RkscTotError:
-        raise
-    except NotImplementedError:
-        raise TaskError(f"task {task.name!r} has no prompt", hint="write its prompt method") from None
-    except Exception as error:
-        raise TaskError(f"prompt raised {named(error)} for {shown(problem)}", hint="check_task says more") from error
+        except BudgetReached as reached:
+            self.limits.end(str(reached))

@@ -91,8 +91,10 @@ class Game24(Task):
             pool.append(_draw(pool, left).combine(op, _draw(pool, right)))
         return str(pool[-1])
 
-    def check(self, problem: State, answer: str) -> bool:
-        """Whether an expression makes 24 from exactly the given numbers, in exact arithmetic."""
+    def check(self, problem: State, answer: object) -> bool:
+        """Whether an expression makes 24 from exactly the given numbers, in exact arithmetic; else anything is wrong."""
+        if not isinstance(answer, str):
+            return False
         try:
             value, used = evaluate(answer)
         except ValueError:

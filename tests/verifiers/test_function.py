@@ -7,11 +7,10 @@ import threading
 import time
 
 import pytest
-from pydantic import ValidationError
 
 from rksc_tot.budget import Budget, BudgetReached
 from rksc_tot.engine.mock import MockEngine
-from rksc_tot.errors import VerifierError
+from rksc_tot.errors import ConfigError, VerifierError
 from rksc_tot.search import Search
 from rksc_tot.solve import solve
 from rksc_tot.task import function_task
@@ -46,10 +45,11 @@ def test_bare_and_with_options():
 
 
 @pytest.mark.parametrize(
-    "options", [{"timeout": 0}, {"attempts": 0}, {"wait": -1}, {"concurrency": 0}, {"on_error": "ignore"}]
+    "options",
+    [{"timeout": 0}, {"attempts": 0}, {"wait": -1}, {"concurrency": 0}, {"on_error": "ignore"}, {"timeut": 1}],
 )
 def test_bad_options_are_refused(options):
-    with pytest.raises(ValidationError):
+    with pytest.raises(ConfigError, match=rf"^verifier '<lambda>': .*{next(iter(options))}[^\n]*$"):
         verifier(**options)(lambda problem, path: 1.0)
 
 

@@ -1,0 +1,71 @@
+"""The one door to code that users wrote: whatever such code raises comes back as one kind of error, with its name."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+
+class Raised(Exception):
+    """What a user's code raised, in one phrase such as ``parse raised ValueError: no such step``; ``error``: itself."""
+
+    def __init__(self, what: str, error: BaseException) -> None:
+        self.error = error
+        missing = isinstance(error, NotImplementedError) and not error.args
+        super().__init__(f"{what} is missing" if missing else f"{what} raised {named(error)}")
+
+
+@contextmanager
+def guarded(what: str, *passing: type[BaseException]) -> Iterator[None]:
+    """Let a user's code run in the block; ``what`` names it, errors of the ``passing`` kinds are let through.
+
+    Raises
+    ------
+    Raised
+        In place of whatever the block raises, SystemExit included. A cancellation that was asked for and a Ctrl-C are
+        not the block's doing and pass.
+    """
+    try:
+        yield
+    except BaseException as error:
+        if isinstance(error, passing) or _from_outside(error):
+            raise
+        raise Raised(what, error) from error
+
+
+def _from_outside(error: BaseException) -> bool:
+    if isinstance(error, KeyboardInterrupt):
+        return threading.current_thread() is threading.main_thread()
+    if not isinstance(error, asyncio.CancelledError):
+        return False
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:  # no event loop in this thread
+        return False
+    return task is not None and task.cancelling() > 0
+
+
+def named(error: BaseException) -> str:
+    """An exception in one phrase, such as ``ValueError: no such step``."""
+    text = said(error)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def shown(value: object, longest: int = 80) -> str:
+    """A value for a message, cut to ``longest`` characters."""
+    text = said(value, repr)
+    return text if len(text) <= longest else text[: longest - 1] + "…"
+
+
+def said(value: object, say: Callable[[Any], str] = str) -> str:
+    """The text of a value, whatever its ``__str__`` does; what UTF-8 cannot hold is replaced."""
+    try:
+        text = say(value)
+    except BaseException as error:
+        if _from_outside(error):
+            raise
+        return f"<{type(value).__name__} without a text>"
+    return text.encode(errors="replace").decode()
