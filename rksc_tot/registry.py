@@ -11,6 +11,8 @@ from typing import Any, Generic, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from rksc_tot.errors import ConfigError, RkscTotError
+from rksc_tot.guard import Raised, guarded, named
+from rksc_tot.settings import sentence
 
 T = TypeVar("T")
 
@@ -50,17 +52,15 @@ class Registry(Generic[T]):
         """
         plug_in = self._load(name)
         try:
-            made = _made(plug_in, options)
+            with guarded(name, RkscTotError, ValidationError):
+                made = _made(plug_in, options)
         except ValidationError as error:
-            said = "; ".join(_sentence(detail) for detail in error.errors())
-            raise ConfigError(f"{self.kind} {name!r}: {said}", hint=_settings_of(plug_in)) from None
-        except RkscTotError:
-            raise
-        except (Exception, SystemExit) as error:
+            raise ConfigError(f"{self.kind} {name!r}: {sentence(error)}") from None
+        except Raised as raised:
             raise ConfigError(
-                f"{self.kind} {name!r} cannot be made: {type(error).__name__}: {error}",
+                f"{self.kind} {name!r} cannot be made: {named(raised.error)}",
                 hint=f"correct what its {self.group} entry point names",
-            ) from error
+            ) from raised.error
         if not isinstance(made, self.base):
             wanted = self.base.__name__
             raise ConfigError(
@@ -88,12 +88,13 @@ class Registry(Generic[T]):
         if point is None:
             raise ConfigError(f"there is no {self.kind} {name!r}", hint=f"there are {', '.join(self.names())}")
         try:
-            return point.load()
-        except (Exception, SystemExit) as error:
+            with guarded(name):
+                return point.load()
+        except Raised as raised:
             raise ConfigError(
-                f"{self.kind} {name!r} cannot be imported: {type(error).__name__}: {error}",
+                f"{self.kind} {name!r} cannot be imported: {named(raised.error)}",
                 hint="reinstall the package it is in",
-            ) from error
+            ) from raised.error
 
 
 def _made(plug_in: Any, options: Mapping[str, Any]) -> Any:
@@ -105,20 +106,3 @@ def _made(plug_in: Any, options: Mapping[str, Any]) -> Any:
     if not isinstance(plug_in, BaseModel):
         raise ConfigError(f"{type(plug_in).__name__} takes no settings", hint=f"leave out {', '.join(options)}")
     return type(plug_in)(**{**dict(plug_in), **options})
-
-
-def _settings_of(plug_in: Any) -> str:
-    """The settings a plug-in has, as a hint; nothing is known of those of a function."""
-    kind = type(plug_in) if isinstance(plug_in, BaseModel) else plug_in
-    if not (isinstance(kind, type) and issubclass(kind, BaseModel)):
-        return ""
-    return f"its settings are {', '.join(kind.model_fields)}" if kind.model_fields else "it has no settings"
-
-
-def _sentence(error: Mapping[str, Any]) -> str:
-    field = ".".join(map(str, error["loc"]))
-    if error["type"] == "extra_forbidden":
-        return f"there is no setting {field!r}"
-    if error["type"] == "missing":
-        return f"{field} must be given"
-    return f"{field}: {error['msg']}, not {error['input']!r}" if field else str(error["msg"])

@@ -184,11 +184,18 @@ def test_nothing_a_plug_in_raises_ends_the_command_as_if_all_were_well(monkeypat
     def leaves(self, problem):
         raise error
 
-    monkeypatch.setattr(Game24, "question", lambda *_: leaves(*_[:2]))
     monkeypatch.setattr(cli, "open_engine", lambda model: leaves(None, model))
     for args in (["solve", "game24", PUZZLE], ["compare", "game24", PUZZLE]):
         assert type(error).__name__ in assert_one_sentence(run(*args))
         assert run(*args, "--debug").exit_code == 1
+
+
+def test_what_a_question_raises_is_left_to_the_search(monkeypatch):
+    def leaves(self, problem, path):
+        raise SystemExit(0)
+
+    monkeypatch.setattr(Game24, "question", leaves)
+    assert "question raised SystemExit" in assert_one_sentence(run("solve", "game24", PUZZLE))
 
 
 def test_infinite_and_missing_numbers_are_strict_json():

@@ -67,14 +67,15 @@ def solve(
     with one_sentence(debug):
         from rksc_tot.cli.output import loading, watched, write_result
         from rksc_tot.compare.lineup import usual_settings
-        from rksc_tot.solve import Result, _validated
+        from rksc_tot.search.judgement import validated
+        from rksc_tot.solve import Result
         from rksc_tot.solve import solve as search
         from rksc_tot.strategies import STRATEGIES
         from rksc_tot.tasks import load_task
         from rksc_tot.verifiers import VERIFIERS
 
         chosen = load_task(task)
-        valid = _validated(chosen, problem)  # as all that follows: before a model is loaded
+        valid = validated(chosen, problem)  # as all that follows: before a model is loaded
         options: dict[str, Any] = {
             "strategy": STRATEGIES.make(strategy, **(usual_settings(task, strategy) | settings_of(settings or []))),
             "verifier": VERIFIERS.make(_default_verifier(chosen, valid) if verifier is None else verifier),
@@ -202,11 +203,13 @@ def _default_verifier(task: Task, problem: Any) -> str:
 
     No search asks at the root: a question that fails for want of a thought is a question all the same.
     """
+    from rksc_tot.guard import Raised, guarded
     from rksc_tot.task import Path
 
     try:
-        question = task.question(problem, Path())
-    except Exception:
+        with guarded("question"):
+            question = task.question(problem, Path())
+    except Raised:
         return "lm_value"
     return "likelihood" if question is None else "lm_value"
 

@@ -8,6 +8,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from rksc_tot.errors import ConfigError
+from rksc_tot.guard import Raised, guarded
 from rksc_tot.task import Task
 
 
@@ -55,8 +56,9 @@ def refuse_repeats(task: Task, problems: Sequence[str]) -> None:
     seen: dict[str, str] = {}
     for problem in problems:
         try:
-            prompt = repr(task.prompt(task.validate(problem)))
-        except Exception:
+            with guarded("prompt"):
+                prompt = repr(task.prompt(task.validate(problem)))
+        except Raised:
             continue
         if prompt in seen:
             raise ConfigError(f"{problem!r} is the same problem as {seen[prompt]!r}", hint="give each problem once")

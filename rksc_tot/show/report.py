@@ -61,7 +61,7 @@ def _rejections(result: Result, most: int = 2) -> list[Text]:
     """Why thoughts were turned away, where that may be why there is no answer."""
     if result.answer is not None:
         return []
-    common = sorted(getattr(result, "rejections", {}).items(), key=lambda pair: -pair[1])[:most]
+    common = list(result.rejections.items())[:most]
     return [Text(f"rejected {count}\N{MULTIPLICATION SIGN}: {one_line(reason)}") for reason, count in common]
 
 

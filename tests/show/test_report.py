@@ -25,6 +25,7 @@ def result(**fields):
     usual = {
         "problem": "p", "answer": "a", "correct": True, "best": 0, "path": ["one", "two"], "stopped": "finished", "tree": tree,
         "ledger": Ledger(tokens_sampled=7, context_tokens=10, context_computed=3, seconds={"total": 1.5}), "numerics": {},
+        "rejections": {},
         "settings": {"strategy": {"name": "bfs", "k": 5}, "verifier": "random", "seed": 1},
     }  # fmt: skip
     return Result(**{**usual, **fields})
@@ -50,8 +51,17 @@ def test_a_report_says_what_was_found_and_what_it_cost(fields, says):
     assert says in shown(report(result(**fields))).replace(" \n", "\n")
 
 
+def test_a_report_without_an_answer_says_what_thoughts_were_turned_away_for():
+    rejections = {"parse raised ZeroDivisionError": 9, "the thought is empty": 3, "no step": 2}
+    lines = shown(report(result(answer=None, correct=None, rejections=rejections))).splitlines()
+    said = [line.strip() for line in lines if line.startswith("rejected")]
+    assert said == ["rejected 9×: parse raised ZeroDivisionError", "rejected 3×: the thought is empty"]
+    assert "rejected 9" not in shown(report(result(rejections=rejections)))
+
+
 def test_hostile_text_is_shown_as_text():
     out = shown(report(result(answer=HOSTILE, path=[HOSTILE], stopped=HOSTILE, settings={"strategy": HOSTILE})))
+    out += shown(report(result(answer=None, correct=None, rejections={HOSTILE: 1})))
     out += shown(standings([Row(strategy=HOSTILE, n=1, failures=[Failure(problem=HOSTILE, error=HOSTILE)])]))
     assert all(c.isprintable() or c == "\n" for c in out)
     assert "[bold red]x[/]" in out
