@@ -11,7 +11,7 @@ from rksc_tot.strategies import BFS
 from rksc_tot.tasks.game24 import Game24
 
 PUZZLE = "4 5 6 10"
-SEARCH = BFS(b=5, k=16)
+SEARCH = BFS(b=5, k=32)
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rksc_tot.cache.arena import Arena, gather
@@ -63,6 +64,12 @@ def _attend(
     """Attention output of a group's rows, ``[B * R, Hq, Dv]``."""
     blocks, width = group.rows.shape
     heads, per = keys.shape[0], query.shape[0] // keys.shape[0]  # Hk, G
+    if group.fresh and (window is None or window >= width) and softcap is None and sinks is None:
+        k, v = gather(keys, group.private)[None], gather(values, group.private)[None]  # [1, Hk, R, D]
+        fresh = F.scaled_dot_product_attention(
+            query[None, :, group.row_index], k, v, is_causal=True, scale=1.0, enable_gqa=per > 1
+        )
+        return fresh[0].transpose(0, 1)
     shared_mask, private_mask = group.masks(window)
     q = query[:, group.row_index].view(heads, per, blocks, width, -1)
 

@@ -59,6 +59,7 @@ class Group:
     query_positions: Tensor  # [B, R]
     bias: Tensor  # [B, 1, R, T] 0 where visible, -inf elsewhere
     private_positions: Tensor  # [B, T]
+    fresh: bool  # one block with nothing before it: plain causal attention
     windows: dict[int, tuple[Tensor | None, Tensor]] = field(default_factory=dict)
 
     def masks(self, window: int | None) -> tuple[Tensor | None, Tensor]:
@@ -177,6 +178,7 @@ def _group(
         query_positions=queries_t,
         bias=torch.zeros(later.shape, dtype=dtype, device=device).masked_fill_(later, float("-inf")),
         private_positions=keys_t,
+        fresh=len(blocks) == 1 and blocks[0].start == 0,
     )
 
 
