@@ -237,4 +237,4 @@ def _of_kind(kind: type[T], value: object, what: str, hint: str) -> T:
         return value
     if isinstance(value, type) and kind in value.__mro__:
         hint = f"give an object, such as {value.__name__}()"
-    raise ConfigError(f"the {what} is {shown(value)}, not a {kind.__name__}", hint=hint)
+    raise ConfigError(f"the {what} is {shown(value)}, which is no {kind.__name__}", hint=hint)

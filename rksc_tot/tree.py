@@ -47,7 +47,7 @@ class Node(BaseModel):
     """False if it was computed under a lossy ancestor."""
 
     _handle: Any = PrivateAttr(None)
-    _thought: Thought | None = PrivateAttr(None)
+    _path: Path | None = PrivateAttr(None)
 
     @property
     def likelihood(self) -> float:
@@ -104,7 +104,7 @@ class ReasoningTree:
 
     def path(self, node: Node) -> Path:
         """The thoughts from the root to ``node``."""
-        return Path(n._thought or Thought(n.text) for n in self.lineage(node)[1:])
+        return Path(Thought(n.text) for n in self.lineage(node)[1:]) if node._path is None else node._path
 
     # -- export and reload, without KV -------------------------------------------------------------------------------
 

@@ -80,6 +80,12 @@ CHAT = [{"role": "user", "content": "hi"}]
         ({"is_solution": lambda problem, path: True}, "is_solution", "would end before it starts"),
         ({"is_solution": lambda problem, path: path[0]}, "is_solution", "raised IndexError"),
         ({"parse": lambda problem, path, text: text}, "parse", "not a Thought"),
+        ({"parse": lambda problem, path, text: Thought(5)}, "parse", "not a Thought with a text"),
+        ({"parse": lambda problem, path, text: Thought(5), "mode": "propose"}, "parse", "not a Thought with a text"),
+        ({"parse": lambda problem, path, text: _fail(SystemExit(0))}, "parse", "parse raised SystemExit"),
+        ({"question": lambda problem, path: _fail(SystemExit(0))}, "question", "question raised SystemExit"),
+        ({"question": lambda problem, path: Question("?", {"a": 10**400, "b": 1})}, "question", "not a finite number"),
+        ({"validate": lambda problem: object()}, "validate", "has an address in its str()"),
         ({"parse": lambda problem, path, text: Thought(text, int(text))}, "parse", "parse raised ValueError"),
         ({"parse": lambda problem, path, text: Thought(text)}, "parse", "accepts an empty text"),
         ({"parse": lambda problem, path, text: _fail(Reject("no"))}, "path", "no thought could be parsed"),
@@ -148,3 +154,30 @@ def test_an_engine_that_cannot_take_the_prompt_is_a_finding():
 
 async def test_it_works_where_an_event_loop_is_running():
     assert complaints(good(), engine=MockEngine(lambda text, rng: "1\n")) == []
+
+
+@pytest.mark.parametrize("task", [None, Task, "game24"])
+def test_what_is_no_task_is_one_finding(task):
+    assert [(found.level, found.what) for found in check_task(task, 3)] == [("error", "task")]
+
+
+def test_an_engine_that_raises_is_a_finding_and_keeps_no_handle():
+    class Broken(MockEngine):
+        async def generate(self, requests, account):
+            raise KeyError("oops")
+
+    engine = Broken(lambda text, rng: "1\n")
+    [finding] = complaints(good(), engine=engine)
+    assert (finding.level, finding.what, finding.message) == ("error", "sample", "the engine raised KeyError: 'oops'")
+    assert engine.handles == 0
+
+
+def test_a_problem_that_cannot_be_shown_is_no_obstacle():
+    class Odd:
+        def __repr__(self):
+            raise ValueError("no")
+
+        def __str__(self):
+            return "odd"
+
+    assert complaints(good(validate=lambda problem: Odd())) == []

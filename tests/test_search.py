@@ -137,6 +137,14 @@ def _raise(error):
     raise error
 
 
+class Incomparable:
+    def __hash__(self):
+        return 1
+
+    def __eq__(self, other):
+        raise ValueError("which?")
+
+
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
@@ -150,6 +158,11 @@ def _raise(error):
         ({"state_key": lambda problem, path: [1] if path else None}, "state_key raised TypeError"),
         ({"state_key": lambda problem, path: _raise(OSError()) if path else None}, "state_key raised OSError"),
         ({"max_thought_tokens": 3}, "cut off before it ended"),
+        ({"parse": lambda problem, path, text: _raise(SystemExit(0))}, "parse raised SystemExit: 0"),
+        ({"parse": lambda problem, path, text: _raise(asyncio.CancelledError())}, "parse raised CancelledError"),
+        ({"parse": lambda problem, path, text: Thought(None)}, "not a Thought with a text"),
+        ({"parse": lambda problem, path, text: Thought("\ud800")}, "half a character"),
+        ({"state_key": lambda problem, path: Incomparable()}, "comparing two state_keys raised ValueError"),
     ],
 )
 async def test_a_reply_the_task_cannot_use_is_rejected_with_the_reason(options, reason):
@@ -194,6 +207,63 @@ def test_a_task_that_fails_at_the_root_is_a_task_error_with_the_problem(method):
     task = make_task(**{method: lambda *args: _raise(ZeroDivisionError("oh"))})
     with pytest.raises(TaskError, match=rf"{method} raised ZeroDivisionError: oh .*'p'"):
         make_search(task=task)
+
+
+SETTINGS = [
+    ({"temperature": -1}, "temperature: "), ({"temperature": "hot"}, "temperature: "), ({"top_p": 2}, "top_p: "),
+    ({"top_k": 0}, "top_k: "), ({"min_p": 5}, "min_p: "), ({"stop": None}, "stop is None"), ({"stop": "ab"}, "stop is 'ab'"),
+    ({"stop": ("",)}, "stop .* empty string"), ({"propose_stop": "x"}, "propose_stop is"), ({"mode": "foo"}, "mode is 'foo'"),
+    ({"max_thoughts": "3"}, "max_thoughts is '3'"), ({"max_thoughts": 0}, "max_thoughts is 0"),
+    ({"max_thought_tokens": -5}, "max_thought_tokens is -5"), ({"keep_stop": "no"}, "keep_stop is 'no'"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("options", "words"), SETTINGS)
+def test_a_setting_no_search_could_use_is_refused_at_the_root_by_name(options, words):
+    engine = MockEngine(wide)
+    with pytest.raises(TaskError, match=f"^{words}") as caught:
+        make_search(task=make_task(**options), engine=engine)
+    assert "\n" not in str(caught.value)
+    assert engine.handles == 0
+
+
+@pytest.mark.parametrize(
+    "prompt", [None, 5, b"x", [{"role": "user"}], "", "\udcff", [{"role": "user", "content": "\ud800"}]]
+)
+def test_what_is_no_prompt_is_refused_at_the_root(prompt):
+    with pytest.raises(TaskError, match="the prompt for 'p' "):
+        make_search(task=make_task(prompt=lambda problem: prompt))
+
+
+class Anonymous:
+    pass
+
+
+class Unspeakable:
+    def __str__(self):
+        raise KeyError("no")
+
+
+@pytest.mark.parametrize("problem", [Anonymous(), [Anonymous()], {"a": (Anonymous(),)}, Unspeakable(), "\udcff", wide])
+def test_a_problem_whose_text_cannot_name_a_random_stream_is_refused(problem):
+    task = make_task(prompt=lambda problem: "go\n")
+    with pytest.raises(TaskError, match=r"the problem .* (address|has no text|half a character)"):
+        Search(task, problem, MockEngine(wide), Likelihood())
+
+
+@pytest.mark.parametrize("problem", [None, 7, (4, 5), {"a": [1.5]}, "<x object at 0x7f12>"])
+def test_a_problem_with_a_text_of_its_own_is_taken(problem):
+    task = make_task(prompt=lambda problem: "go\n")
+    assert Search(task, problem, MockEngine(wide), Likelihood()).root.id == 0
+
+
+async def test_why_thoughts_were_turned_away_is_counted():
+    search = make_search(
+        writer=digits, task=make_task(parse=lambda problem, path, text: _raise(Reject("a" if text < "5" else "b")))
+    )
+    await search.expand([search.root], 40)
+    assert set(search.rejections) == {"a", "b"}
+    assert search.rejections.total() == search.ledger.rejected == 40
 
 
 # -- merging ---------------------------------------------------------------------------------------------------------------
@@ -321,7 +391,9 @@ async def test_the_last_piece_of_a_reply_that_was_cut_off_is_rejected():
     [
         (lambda text, rng: "", {}),
         (lambda text, rng: "a\nb\n\n", {"split": lambda problem, path, reply: _raise(IndexError("none"))}),
+        (lambda text, rng: "a\nb\n\n", {"split": lambda problem, path, reply: reply}),
         (lambda text, rng: "a\nb\n\n", {"propose_prompt": lambda problem, path: _raise(IndexError("none"))}),
+        (lambda text, rng: "a\nb\n\n", {"propose_prompt": lambda problem, path: None}),
     ],
 )
 async def test_a_reply_without_thoughts_is_rejected(writer, options):
@@ -354,13 +426,13 @@ async def test_each_node_is_scored_once():
     assert [event.node for event in events if event.kind == "scored"] == [1, 2, 3]
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), None, True, "0.5", 1j, [1.0]])
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), None, True, "0.5", 1j, [1.0], 10**400])
 async def test_a_score_that_is_no_finite_number_names_verifier_node_and_value(value):
     search = make_search(verifier=Constant(value=value))
     level = await search.expand([search.root], 1)
     with pytest.raises(VerifierError, match=r"'constant' gave .* for node 1 .* - return a finite number") as caught:
         await search.score(level)
-    assert repr(value) in str(caught.value)
+    assert repr(value)[:70] in str(caught.value)
 
 
 async def test_too_few_scores_are_refused():
@@ -540,3 +612,80 @@ def test_random_streams_are_private():
     assert a.rng("x").random() == a.rng("x").random()
     assert len({s.rng(name).random() for s in (a, b) for name in "xy"}) == 4
     assert isinstance(a.rng(), random.Random)
+
+
+def test_the_words_on_a_budget_are_exact():
+    search = make_search(budget=Budget(tokens=12345678, nodes=1, seconds=2.0))
+    reasons = [search.limits._reason(limit) for limit in ("tokens", "nodes", "seconds")]
+    assert [reason.removeprefix("the budget of ").removesuffix(" is used up") for reason in reasons] == [
+        "12345678 tokens",
+        "1 node",
+        "2 seconds",
+    ]
+
+
+@pytest.mark.parametrize("mode", ["sample", "propose"])
+async def test_no_more_is_drawn_than_the_tokens_could_pay_for(mode):
+    events = []
+    search = make_search(task=make_task(mode=mode), events=events, budget=Budget(tokens=100))
+    await search.expand([search.root], 10**9)
+    assert "tokens" in search.limits.stopped
+    assert sum(event.kind == "rejected" for event in events) <= 100
+    assert search.engine.handles == len(search.tree)
+
+
+async def test_what_the_deadline_kept_from_being_drawn_is_no_rejection():
+    def slow(text, rng):
+        search.account.deadline = 0.0
+        return "x\n"
+
+    events = []
+    search = make_search(writer=slow, events=events, budget=Budget(seconds=60))
+    await search.expand([search.root], 10_000)
+    assert search.ledger.rejected <= 1
+    assert "seconds" in search.limits.stopped
+    assert search.engine.handles == len(search.tree)
+
+
+async def test_after_a_callback_stopped_the_search_nothing_happens_any_more():
+    events = []
+
+    def stop(event):
+        events.append(event)
+        if len(events) == 3:
+            raise BudgetReached("enough")
+
+    search = make_search()
+    search.listen(stop)
+    with pytest.raises(BudgetReached):
+        await search.expand([search.root], 5)
+    for call in (search.expand([search.root], 1), search.score([search.tree[1]])):
+        with pytest.raises(BudgetReached, match="enough"):
+            await call
+    assert (len(events), search.limits.stopped) == (3, "enough")
+
+
+async def _scores(answer):
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("score", "words"),
+    [
+        (lambda self, search, nodes: _raise(KeyError("x")), "raised KeyError"),
+        (lambda self, search, nodes: _raise(SystemExit(0)), "raised SystemExit"),
+        (lambda self, search, nodes: _scores(None), "raised TypeError"),
+        (lambda self, search, nodes: [1.0], "raised TypeError"),
+    ],
+)
+async def test_a_verifier_class_that_breaks_is_a_verifier_error_with_its_name(score, words):
+    broken = type("Broken", (Constant,), {"score": score})
+    search = make_search(verifier=broken())
+    with pytest.raises(VerifierError, match=f"verifier 'constant' {words}"):
+        await search.score(await search.expand([search.root], 1))
+
+
+async def test_a_temperature_that_is_none_is_refused_in_one_line():
+    search = make_search()
+    with pytest.raises(ConfigError, match=r"temperature: [^\n]*, not -1$"):
+        await search.expand([search.root], 1, temperature=-1)

@@ -1,5 +1,6 @@
 """The front door: results, errors with the best so far, and streams."""
 
+import asyncio
 import logging
 import subprocess
 import sys
@@ -10,10 +11,10 @@ import pytest
 from rksc_tot.budget import Budget, BudgetReached
 from rksc_tot.engine.mock import MockEngine
 from rksc_tot.errors import ConfigError, EngineError, TaskError, VerifierError
-from rksc_tot.solve import asolve, astream, solve, stream
-from rksc_tot.strategies import BFS, Strategy
-from rksc_tot.task import function_task
-from rksc_tot.verifiers import verifier
+from rksc_tot.solve import Result, asolve, astream, solve, stream
+from rksc_tot.strategies import BFS, DFS, Strategy
+from rksc_tot.task import Reject, Task, function_task
+from rksc_tot.verifiers import Likelihood, verifier
 
 
 def make_task(**options):
@@ -126,19 +127,139 @@ def test_an_engine_that_fails_carries_the_best_so_far():
     assert caught.value.result.path == ["1"]
 
 
-def test_any_other_error_passes_and_gives_back_the_handles():
-    class Wrong(Strategy):
-        async def run(self, search):
-            await search.expand([search.root], 2)
-            raise KeyError("oops")
+class Wrong(Strategy):
+    async def run(self, search):
+        await search.expand([search.root], 2)
+        raise KeyError("oops")
+
+
+def third(event):
+    if event.kind == "added" and event.node.id == 2:
+        raise KeyError("oops")
+
+
+@pytest.mark.parametrize("options", [{"strategy": Wrong()}, {"on_event": third}])
+def test_any_other_error_passes_with_the_best_so_far_and_gives_back_the_handles(options):
+    engine = make_engine()
+    with pytest.raises(KeyError, match="oops") as caught:
+        solve(make_task(), 1, engine=engine, **options)
+    assert engine.handles == 0
+    assert len(caught.value.result.path) == 1
+    assert caught.value.result.stopped == "failed: KeyError: 'oops'"
+
+
+async def test_a_cancelled_search_has_its_best_so_far():
+    async def wait(problem, path):
+        began.set()
+        await asyncio.sleep(20)
+
+    began = asyncio.Event()
+    results = []
+
+    async def work():
+        try:
+            await asolve(make_task(), 1, engine=engine, verifier=verifier(timeout=None)(wait))
+        except asyncio.CancelledError as error:
+            results.append(error.result)
+            raise
 
     engine = make_engine()
-    with pytest.raises(KeyError, match="oops"):
-        solve(make_task(), 1, engine=engine, strategy=Wrong())
+    task = asyncio.ensure_future(work())
+    await began.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert results[0].ledger.nodes == 5
     assert engine.handles == 0
 
 
-def test_a_callback_may_stop_the_search():
+FAILING = [
+    ({"parse": lambda *args: 1 / 0}, "parse raised ZeroDivisionError"),
+    ({"parse": lambda *args: None}, "parse returned None"),
+    ({"parse": lambda *args: _raise(SystemExit(0))}, "parse raised SystemExit"),
+    ({"state_key": lambda problem, path: [] if path else None}, "state_key raised TypeError"),
+    ({"is_solution": lambda problem, path: bool(path) and 1 / 0}, "is_solution raised ZeroDivisionError"),
+    ({"answer": lambda *args: 1 / 0}, "answer raised ZeroDivisionError"),
+    ({"mode": "propose", "split": lambda *args: 1 / 0}, "split raised ZeroDivisionError"),
+    ({"mode": "propose", "propose_prompt": lambda *args: 1 / 0}, "propose_prompt raised ZeroDivisionError"),
+]
+
+
+@pytest.mark.parametrize("strategy", ["bfs", "dfs", "cot", "self_consistency"])
+@pytest.mark.parametrize(("options", "words"), FAILING)
+def test_a_task_that_fails_on_everything_is_an_error(options, words, strategy):
+    engine = make_engine()
+    with pytest.raises(TaskError, match=f"the task failed on everything: {words}") as caught:
+        solve(make_task(**options), 1, engine=engine, strategy=strategy)
+    assert caught.value.result.answer is None
+    assert engine.handles == 0
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"parse": lambda *args: _raise(Reject("not nice"))}, {"max_thought_tokens": 1, "prompt": lambda problem: "x"}],
+)
+def test_where_nothing_was_kept_the_result_and_the_log_say_why(options, caplog):
+    engine = MockEngine(lambda text, rng: f"1{rng.randrange(10)}\n")
+    with caplog.at_level(logging.WARNING, "rksc_tot"):
+        result = solve(make_task(**options), 1, engine=engine, strategy=BFS(k=4))
+    [(reason, times)] = result.rejections.items()
+    assert (times, result.stopped) == (4, "finished")
+    assert f"all 4 thoughts were turned away, 4 of them because: {reason}" in caplog.text
+
+
+def test_the_commonest_reasons_are_kept_the_commonest_first():
+    task = make_task(parse=lambda problem, path, text: _raise(Reject(f"{len(text)} digits")))
+    engine = MockEngine(lambda text, rng: "1" * (1 + int(rng.random() ** 2 * 20)) + "\n")
+    counts = list(solve(task, 1, engine=engine, strategy=BFS(k=200)).rejections.values())
+    assert len(counts) == 10
+    assert counts == sorted(counts, reverse=True)
+
+
+def plain(problem, path):
+    return 1.0
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"verifier": plain}, "put @verifier above the function"),
+        ({"verifier": Likelihood}, r"give an object, such as Likelihood\(\)"),
+        ({"strategy": BFS}, r"give an object, such as BFS\(\)"),
+        ({"strategy": 5}, "the strategy is 5, which is no Strategy"),
+        ({"budget": {"tokens": 5}}, "which is no Budget - such as Budget"),
+        ({"engine": "x"}, "the engine is 'x', which is no Engine - load_engine"),
+    ],
+)
+def test_an_argument_of_the_wrong_kind_is_refused_with_the_fix(options, words):
+    with pytest.raises(ConfigError, match=words):
+        solve(make_task(), 1, **{"engine": make_engine()} | options)
+
+
+@pytest.mark.parametrize("task", [None, Task])
+def test_what_is_no_task_is_refused(task):
+    with pytest.raises(ConfigError, match="which is no Task"):
+        solve(task, 1, engine=make_engine())
+
+
+@pytest.mark.parametrize(
+    "values",
+    [{"tokens": 0}, {"nodes": -1}, {"seconds": 0}, {"seconds": float("inf")}, {"seconds": float("nan")}, {"tkens": 3}],
+)
+def test_a_wrong_budget_is_refused_in_one_line_that_names_it(values):
+    with pytest.raises(ConfigError, match=rf"^budget: .*{next(iter(values))}[^\n]*$"):
+        Budget(**values)
+
+
+def test_a_result_goes_through_json():
+    result = solve(make_task(), 1, engine=make_engine(), strategy=DFS(threshold=float("-inf")))
+    again = Result.model_validate_json(result.model_dump_json())
+    assert again.tree.to_json() == result.tree.to_json()
+    assert again.path == result.path
+
+
+@pytest.mark.parametrize("strategy", ["bfs", "best_of_n", "self_consistency"])
+def test_a_callback_may_stop_the_search(strategy):
     seen = []
 
     def on_event(event):
@@ -148,7 +269,7 @@ def test_a_callback_may_stop_the_search():
 
     for stop_at in (1, 2, 9):
         seen.clear()
-        result = solve(make_task(), 1, engine=make_engine(), on_event=on_event)
+        result = solve(make_task(), 1, engine=make_engine(), strategy=strategy, on_event=on_event)
         assert result.stopped == "seen enough"
         assert len(seen) == stop_at
 
@@ -183,10 +304,12 @@ def test_a_stream_has_no_result_before_its_end():
         _ = run.result
 
 
+@pytest.mark.parametrize("strategy", ["bfs", "best_of_n", "self_consistency"])
 @pytest.mark.parametrize("after", [1, 2, 5])
-def test_leaving_a_stream_stops_the_search_with_the_best_so_far(after):
+def test_leaving_a_stream_stops_the_search_with_the_best_so_far(after, strategy):
     engine = make_engine()
-    run = stream(make_task(max_thoughts=500, is_solution=lambda problem, path: False), 1, engine=engine)
+    task = make_task(max_thoughts=500, is_solution=lambda problem, path: False)
+    run = stream(task, 1, engine=engine, strategy=strategy)
     for count, _ in enumerate(run, start=1):
         if count == after:
             break
@@ -196,12 +319,20 @@ def test_leaving_a_stream_stops_the_search_with_the_best_so_far(after):
     assert not [thread for thread in threading.enumerate() if thread.name == "rksc_tot.stream"]
 
 
-async def test_leaving_an_async_stream_cancels_the_search():
+async def test_leaving_an_async_stream_cancels_the_search_and_keeps_the_best_so_far():
+    @verifier(timeout=None)
+    async def wait(problem, path):
+        await asyncio.sleep(20)
+
     engine = make_engine()
-    events = aiter(astream(make_task(), 1, engine=engine))
-    await anext(events)
+    run = astream(make_task(), 1, engine=engine, verifier=wait)
+    events = aiter(run)
+    for _ in range(3):
+        await anext(events)
     await events.aclose()
     assert engine.handles == 0
+    assert len(run.result.path) == 1
+    assert run.result.stopped == "failed: CancelledError"
 
 
 async def test_streams_raise_the_error_of_the_search():

@@ -238,7 +238,7 @@ class Search:
             finished=found.finished,
             exact=parent.exact,
         )
-        node._thought, node._handle = found.thought, handle
+        node._path, node._handle = Path((*draft.path, found.thought)), handle
         self.ledger.nodes += 1
         self._texts[parent.id, node.text] = node
         self._register(node, found)

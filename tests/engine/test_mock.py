@@ -182,3 +182,18 @@ async def test_more_than_the_context_is_refused_and_the_rest_of_it_can_be_filled
     assert (completion.text, completion.finish) == ("xxx", "length")
     with pytest.raises(ContextOverflow):
         await engine.generate([request(completion.handle)], account)
+
+
+@pytest.mark.parametrize("writer", [lambda text, rng: 1 / 0, lambda text, rng: 5, lambda text, rng: None])
+async def test_a_writer_that_fails_is_an_engine_error_and_no_handle_is_lost(writer):
+    engine, account = MockEngine(lambda text, rng: "x\n" if text == "a" else writer(text, rng)), Account()
+    handles = [engine.open(text, account) for text in "ab"]
+    with pytest.raises(EngineError, match="the writer raised"):
+        await engine.generate([request(handle) for handle in handles], account)
+    assert engine.handles == 2
+
+
+async def test_a_labeller_that_fails_is_an_engine_error():
+    engine, account = MockEngine(says(""), labeller=lambda text, question, labels: None), Account()
+    with pytest.raises(EngineError, match="the labeller raised"):
+        await engine.label([LabelRequest(engine.open("a", account), "?", ("a", "b"))], account)

@@ -138,7 +138,8 @@ def test_equal_computations_vote_together():
     ("answer", "right"),
     [
         ("(10 - 4) * 5 - 6", True), ("5*(10-4)-6", True), ("4 * 6", False), ("24", False), ("10 + 4 + 5 + 6", False),
-        ("(10 - 4) * 5 - 6 + 0", False), ("(10 - 4) * 5 - 6 - 6 + 6", False), ("", False), ("x", False),
+        ("(10 - 4) * 5 - 6 + 0", False), ("(10 - 4) * 5 - 6 - 6 + 6", False), ("", False), ("x", False), (None, False),
+        (5, False), (b"x", False),
         ("(10 - 4) * 5 - 6 # hi", False), ("10 / (5 - 5)", False), ("(" * 10_000, False),
     ],
 )  # fmt: skip

@@ -1,6 +1,7 @@
 """Verifiers made of functions: whatever the function does, the search knows what to do."""
 
 import asyncio
+import contextlib
 import subprocess
 import sys
 import threading
@@ -116,6 +117,68 @@ async def test_a_node_on_which_it_raises_is_pruned_and_the_others_are_scored(tim
     level = await scored(sometimes)
     assert [node.score for node in level] == [1.0, None, 1.0]
     assert f"verifier 'sometimes' failed on node 2: it raised {type(error).__name__}" in level[1].pruned
+
+
+class Mute(Exception):
+    def __str__(self):
+        raise ValueError("no text")
+
+
+@pytest.mark.parametrize("way", ["thread", "loop", "async", "async with a timeout"])
+@pytest.mark.parametrize("error", [SystemExit(0), GeneratorExit(), asyncio.CancelledError(), Mute(), KeyError("k")])
+async def test_whatever_it_raises_prunes_the_node_in_every_way_of_calling_it(error, way):
+    calls = []
+
+    def sometimes(problem, path):
+        calls.append(path)
+        if len(calls) == 2:
+            raise error
+        return 1.0
+
+    async def sometimes_too(problem, path):
+        return sometimes(problem, path)
+
+    timeout = None if way in ("loop", "async") else 5.0
+    start = time.perf_counter()
+    level = await scored(verifier(timeout=timeout, name="v")(sometimes_too if "async" in way else sometimes))
+    assert time.perf_counter() - start < 3
+    assert [node.score for node in level] == [1.0, None, 1.0]
+    assert f"verifier 'v' failed on node 2: it raised {type(error).__name__}" in level[1].pruned
+
+
+async def test_an_async_one_that_blocks_holds_up_the_deadline_once():
+    calls = []
+
+    @verifier
+    async def blocks(problem, path):
+        calls.append(path)
+        time.sleep(0.3)
+        return 1.0
+
+    search = make_search(blocks, budget=Budget(seconds=0.2))
+    await search.score(await search.expand([search.root], 6))
+    assert len(calls) == 1
+
+
+def test_an_async_one_that_ignores_its_cancellation_is_left_behind():
+    release = threading.Event()
+
+    @verifier(timeout=0.1)
+    async def stubborn(problem, path):
+        while not release.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(0.05)
+        raise ValueError("nobody hears this")
+
+    start = time.perf_counter()
+    engine = MockEngine(lambda text, rng: f"{rng.getrandbits(40)}\n")
+    result = solve(TASK, "p", engine=engine, verifier=stubborn, budget=Budget(seconds=0.05))
+    assert time.perf_counter() - start < 3
+    release.set()
+    assert "seconds" in result.stopped
+    for thread in threading.enumerate():
+        if thread.name == "rksc_tot.closing":
+            thread.join(5)
 
 
 async def test_it_raises_where_it_was_asked_to():
