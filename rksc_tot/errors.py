@@ -4,7 +4,7 @@
 
     RkscTotError
      ├── ConfigError          a setting, a file or an argument is wrong
-     ├── TaskError            a task lacks something, or a problem does not fit it
+     ├── TaskError            a task lacks something or fails on everything, or a problem does not fit it
      ├── VerifierError        a verifier hung, raised, or returned no usable score
      ├── EngineError
      │    ├── ModelLoadError      no such model, or not a causal LM
@@ -36,7 +36,7 @@ class ConfigError(RkscTotError, ValueError):
 
 
 class TaskError(RkscTotError):
-    """A task lacks something, or a problem does not fit the task."""
+    """A task lacks something or fails on everything, or a problem does not fit the task."""
 
 
 class VerifierError(RkscTotError):

@@ -122,13 +122,10 @@ async def asolve(
     try:
         stopped = await _run(search, strategy, on_event)
     except (Exception, asyncio.CancelledError) as error:
-        search.close()
+        result = _result(search, strategy, f"failed: {error if isinstance(error, RkscTotError) else named(error)}")
         with contextlib.suppress(AttributeError):  # an exception class may forbid it
-            why = str(error) if isinstance(error, RkscTotError) else named(error)
-            error.result = _result(search, strategy, f"failed: {why}")  # type: ignore[union-attr]
+            error.result = result  # type: ignore[union-attr]
         raise
-    finally:
-        search.close()
     return _result(search, strategy, stopped)
 
 
@@ -156,16 +153,18 @@ def astream(task: Task | str, problem: Any, **options: Unpack[Options]) -> Async
 
 
 async def _run(search: Search, strategy: Strategy, on_event: Callable[[Event], None] | None) -> str:
-    """Let the strategy work; returns why it ended."""
+    """Let the strategy work, and close the search; returns why it ended."""
     stopped = "finished"
-    with search.ledger.phase("total"):
-        try:
+    try:
+        with search.ledger.phase("total"):
             if on_event is not None:
                 search.listen(on_event)
             await strategy.run(search)
-        except BudgetReached as reached:
-            stopped = str(reached)
-        search.check_task_works()
+    except BudgetReached as reached:
+        stopped = str(reached)
+    finally:
+        search.close()
+    search.check_task_works()
     return search.limits.stopped or stopped
 
 

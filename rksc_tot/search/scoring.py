@@ -6,9 +6,10 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from rksc_tot.errors import VerifierError
+from rksc_tot.budget import BudgetReached
+from rksc_tot.errors import RkscTotError, VerifierError
 from rksc_tot.faults import finite
-from rksc_tot.guard import shown
+from rksc_tot.guard import Raised, guarded, shown
 from rksc_tot.tree import Node
 
 if TYPE_CHECKING:
@@ -33,6 +34,25 @@ class Scorer(Protocol):
     async def score(self, search: Search, nodes: Sequence[Node]) -> Sequence[float | VerifierError | None]:
         """One entry a node: a finite number, the error that kept this node from getting one, or None: out of time."""
         ...
+
+
+async def scores_of(search: Search, nodes: Sequence[Node]) -> list[float | VerifierError | None]:
+    """What the verifier of a search says of nodes.
+
+    Raises
+    ------
+    VerifierError
+        If it raises anything, or does not say one thing of each node.
+    """
+    verifier, hint = search.verifier, "its score must be async and return an entry for each node"
+    try:
+        with guarded(f"verifier {verifier.name!r}", RkscTotError, BudgetReached):
+            scores = list(await verifier.score(search, nodes))
+    except Raised as raised:
+        raise VerifierError(str(raised), hint=hint) from raised.error
+    if len(scores) != len(nodes):
+        raise VerifierError(f"verifier {verifier.name!r} gave {len(scores)} scores for {len(nodes)} nodes", hint=hint)
+    return scores
 
 
 def usable(score: object, node: Node, verifier: str) -> float:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from rksc_tot.budget import Budget, BudgetReached
 from rksc_tot.engine.base import Account, Engine
-from rksc_tot.errors import ConfigError, ContextOverflow, RkscTotError, TaskError, VerifierError
+from rksc_tot.errors import ConfigError, ContextOverflow, TaskError, VerifierError
 from rksc_tot.events import Added, BudgetHit, Event, Finished, Merged, Pruned, Rejected, Scored
 from rksc_tot.faults import Fault
 from rksc_tot.guard import Raised, guarded, shown
@@ -19,7 +19,7 @@ from rksc_tot.search.candidates import Candidates
 from rksc_tot.search.expansion import Draft, Writer
 from rksc_tot.search.judgement import HINT, Judgement, judge, judge_root
 from rksc_tot.search.limits import Limits
-from rksc_tot.search.scoring import Key, Scorer, ranked, usable
+from rksc_tot.search.scoring import Key, Scorer, ranked, scores_of, usable
 from rksc_tot.seeds import stream_key
 from rksc_tot.task import Path, Task
 from rksc_tot.tree import Node, ReasoningTree
@@ -277,17 +277,9 @@ class Search:
             return
         with self.ledger.phase("score"):
             admitted = self.limits.admit_calls(asked, free=self.verifier.free)
-            try:
-                with guarded(f"verifier {self.verifier.name!r}", RkscTotError, BudgetReached):
-                    scores = list(await self.verifier.score(self, admitted))
-            except Raised as raised:
-                hint = "its score must be async and return an entry for each node"
-                raise VerifierError(str(raised), hint=hint) from raised.error
-            self._write(admitted, scores)
+            self._write(admitted, await scores_of(self, admitted))
 
     def _write(self, nodes: list[Node], scores: Sequence[float | VerifierError | None]) -> None:
-        if len(scores) != len(nodes):
-            raise VerifierError(f"verifier {self.verifier.name!r} gave {len(scores)} scores for {len(nodes)} nodes")
         failed: list[tuple[Node, VerifierError]] = []
         for node, score in zip(nodes, scores, strict=True):
             if isinstance(score, VerifierError):
@@ -378,7 +370,7 @@ class Search:
         fault = None if self._task_works else self._task_fault
         if fault := fault or self._candidates.fault:
             raise TaskError(f"the task failed on everything: {fault}", hint=HINT)
-        if self.rejections and len(self.tree) == 1:
+        if self.rejections and len(self.tree) == 1 and self.limits.stopped is None:
             [(reason, times)] = self.rejections.most_common(1)
             turned_away = f"all {self.ledger.rejected} thoughts were turned away"
             self.warn("rejections", f"{turned_away}, {times} of them because: {reason}")
