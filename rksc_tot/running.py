@@ -19,9 +19,7 @@ def run_async(work: Coroutine[Any, Any, T]) -> T:
     that ignore their cancellation are abandoned in a daemon thread after half a second.
     """
     runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
+    if not _inside_a_loop():
         return _run(runner, work)
     task = runner.get_loop().create_task(work)
     failure: list[BaseException] = []
@@ -43,6 +41,14 @@ def run_async(work: Coroutine[Any, Any, T]) -> T:
     if failure:
         raise failure[0]
     return task.result()
+
+
+def _inside_a_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _run(runner: asyncio.Runner, work: Coroutine[Any, Any, T]) -> T:
