@@ -19,15 +19,18 @@ from rksc_tot.engine.base import Sampling
 class Stream:
     """The uniform numbers of one branch, by position: the i-th token is drawn with the i-th number."""
 
-    __slots__ = ("_drawn", "_source")
+    __slots__ = ("_drawn", "_key", "_source")
 
     def __init__(self, key: int) -> None:
-        self._source = np.random.Generator(np.random.Philox(key=key))
-        self._drawn = self._source.random(16)
+        self._key = key
+        self._source: np.random.Generator | None = None  # made when first drawn from
+        self._drawn = np.empty(0)
 
     def __getitem__(self, position: int) -> float:
+        if self._source is None:
+            self._source = np.random.Generator(np.random.Philox(key=self._key))
         while position >= len(self._drawn):
-            self._drawn = np.concatenate([self._drawn, self._source.random(len(self._drawn))])
+            self._drawn = np.concatenate([self._drawn, self._source.random(max(16, len(self._drawn)))])
         return float(self._drawn[position])
 
 
