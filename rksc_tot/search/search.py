@@ -10,14 +10,14 @@ from typing import Any, TypeVar
 
 from rksc_tot.budget import Budget, BudgetReached
 from rksc_tot.engine.base import Account, Engine
-from rksc_tot.errors import ConfigError, ContextOverflow, TaskError, VerifierError
-from rksc_tot.events import Added, BudgetHit, Event, Finished, Merged, Pruned, Rejected, Scored
-from rksc_tot.faults import Fault
-from rksc_tot.guard import Raised, guarded, shown
+from rksc_tot.errors import ConfigError, TaskError, VerifierError
+from rksc_tot.events import Added, BudgetHit, Event, Finished, Pruned, Scored
+from rksc_tot.guard import shown
 from rksc_tot.ledger import Ledger
 from rksc_tot.search.candidates import Candidates
-from rksc_tot.search.expansion import Draft, Writer
-from rksc_tot.search.judgement import HINT, Judgement, judge, judge_root
+from rksc_tot.search.expansion import Writer
+from rksc_tot.search.growth import Growth
+from rksc_tot.search.judgement import HINT, judge_root
 from rksc_tot.search.limits import Limits
 from rksc_tot.search.scoring import Key, Scorer, ranked, scores_of, usable
 from rksc_tot.seeds import stream_key
@@ -69,21 +69,17 @@ class Search:
         self.tree = ReasoningTree()
         self.ledger = Ledger()
         self.limits = Limits(budget or Budget(), self.ledger, lambda reason: self._emit(BudgetHit, reason=reason))
-        self.rejections: Counter[str] = Counter()
-        """How many thoughts were turned away for each reason."""
         self.prompt, found = judge_root(task, problem)
         self._names = (seed, str(problem))
         self._writer = Writer(task, problem, engine, self.limits.account, self._names)
         self._on_event: Callable[[Event], None] | None = None
-        self._states: dict[Any, Node] = {}
-        self._texts: dict[tuple[int, str], Node] = {}
         self._candidates = Candidates(task, problem, self.tree)
-        self._verifier_works = self._task_works = False
-        self._task_fault: Fault | None = None
+        self._growth = Growth(task, problem, engine, self.tree, self.limits, self._candidates, self._emit)
+        self._verifier_works = False
         self._warned: set[str] = set()
         root = self.tree.add()
         root._handle = engine.open(self.prompt, self.account)
-        self._register(root, found)
+        self._growth.register(root, found)
         if on_event is not None:
             self.listen(on_event)
 
@@ -98,6 +94,11 @@ class Search:
     def root(self) -> Node:
         """The node without a thought."""
         return self.tree.root
+
+    @property
+    def rejections(self) -> Counter[str]:
+        """How many thoughts were turned away for each reason."""
+        return self._growth.rejections
 
     @property
     def max_depth(self) -> int:
@@ -161,102 +162,10 @@ class Search:
             drafts, cut = await self._writer.draft(admitted, temperature=temperature, round=round)
             if cut:
                 self.limits.cut_short()
-            return self._settle_all(deque(drafts), merge)
+            return self._growth.settle(deque(drafts), merge)
 
     def _may_grow(self, node: Node) -> bool:
         return not node.finished and node.depth < self.max_depth
-
-    def _settle_all(self, drafts: deque[Draft], merge: bool) -> list[Node]:
-        try:
-            settled = []
-            while drafts:
-                found = self._judged(drafts[0], merge)
-                settled.append(self._settle(drafts.popleft(), found))
-            return [node for node in settled if node is not None]
-        finally:  # empty unless a callback raised
-            for draft in drafts:
-                self._give_back(draft.handle)
-
-    def _judged(self, draft: Draft, merge: bool) -> tuple[Judgement, Node | None] | str:
-        """The judgement on a draft and the node it is to be merged into, or why it is turned away."""
-        if draft.fault is not None:
-            return draft.fault
-        found = judge(self.task, self.problem, draft.path, draft.text)
-        if isinstance(found, str):
-            return found
-        into = self._texts.get((draft.parent.id, found.thought.text))
-        if into is None and merge and found.key is not None:
-            try:
-                with guarded("comparing two state_keys"):
-                    into = self._states.get(found.key)
-            except Raised as raised:
-                return Fault(raised)
-        return found, into
-
-    def _settle(self, draft: Draft, judged: tuple[Judgement, Node | None] | str) -> Node | None:
-        """Make a node of a draft, or merge it, or turn it away."""
-        if isinstance(judged, Fault):
-            self._task_fault = self._task_fault or judged
-        elif draft.fault is None:
-            self._task_works = True
-        if isinstance(judged, str):
-            self._reject(draft, judged)
-            return None
-        found, into = judged
-        if into is not None:
-            self._give_back(draft.handle)
-            self._merge(draft.parent, into, found.thought.text, draft.count)
-            return None
-        if not self.limits.room:
-            self._give_back(draft.handle)
-            self.limits.cut("nodes")
-            return None
-        handle = draft.handle
-        if handle is None:
-            try:
-                handle = self.engine.extend(draft.parent._handle, draft.continuation)
-            except ContextOverflow as error:
-                self._reject(draft, str(error))
-                return None
-        return self._add(draft, found, handle)
-
-    def _reject(self, draft: Draft, reason: str) -> None:
-        self._give_back(draft.handle)
-        self.ledger.rejected += draft.count
-        self.rejections[reason] += draft.count
-        for _ in range(draft.count):
-            self._emit(Rejected, parent=draft.parent.id, text=draft.text, reason=reason)
-
-    def _add(self, draft: Draft, found: Judgement, handle: Any) -> Node:
-        parent = draft.parent
-        node = self.tree.add(
-            parent,
-            branch=f"{parent.branch}.{draft.branch}" if parent.branch else draft.branch,
-            text=found.thought.text,
-            tokens=draft.tokens,
-            logprobs=draft.logprobs,
-            finished=found.finished,
-            exact=parent.exact,
-        )
-        node._path, node._handle = Path((*draft.path, found.thought)), handle
-        self.ledger.nodes += 1
-        self._texts[parent.id, node.text] = node
-        self._register(node, found)
-        self._emit(Added, node=node)
-        self._merge(parent, node, node.text, draft.count - 1)
-        return node
-
-    def _register(self, node: Node, found: Judgement) -> None:
-        if found.key is not None:
-            self._states.setdefault(found.key, node)
-        if node.finished:
-            self._candidates.complete.append(node)
-
-    def _merge(self, parent: Node, into: Node, text: str, times: int) -> None:
-        into.count += times
-        self.ledger.merged += times
-        for _ in range(times):
-            self._emit(Merged, parent=parent.id, into=into.id, text=text)
 
     # -- scoring -----------------------------------------------------------------------------------------------------
 
@@ -367,8 +276,7 @@ class Search:
         TaskError
             If the task failed on every thought it was shown, or on the answer of every complete path.
         """
-        fault = None if self._task_works else self._task_fault
-        if fault := fault or self._candidates.fault:
+        if fault := self._growth.fault or self._candidates.fault:
             raise TaskError(f"the task failed on everything: {fault}", hint=HINT)
         if self.rejections and len(self.tree) == 1 and self.limits.stopped is None:
             [(reason, times)] = self.rejections.most_common(1)

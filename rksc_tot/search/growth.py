@@ -1,0 +1,152 @@
+"""What becomes of a draft: a node, one more count of a node that is there, or a rejection."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable
+from typing import Any
+
+from rksc_tot.engine.base import Engine
+from rksc_tot.errors import ContextOverflow
+from rksc_tot.events import Added, Merged, Rejected
+from rksc_tot.faults import Fault
+from rksc_tot.guard import Raised, guarded
+from rksc_tot.search.candidates import Candidates
+from rksc_tot.search.expansion import Draft
+from rksc_tot.search.judgement import Judgement, judge
+from rksc_tot.search.limits import Limits
+from rksc_tot.task import Path, Task
+from rksc_tot.tree import Node, ReasoningTree
+
+
+class Growth:
+    """Turns drafts into nodes of one tree.
+
+    Parameters
+    ----------
+    task, problem, engine, tree, limits, candidates
+        Of the search.
+    emit : callable
+        Told of every event, as kind and fields.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        problem: Any,
+        engine: Engine,
+        tree: ReasoningTree,
+        limits: Limits,
+        candidates: Candidates,
+        emit: Callable[..., None],
+    ) -> None:
+        self._task, self._problem, self._engine, self._tree = task, problem, engine, tree
+        self._limits, self._candidates, self._emit = limits, candidates, emit
+        self._states: dict[Any, Node] = {}
+        self._texts: dict[tuple[int, str], Node] = {}
+        self._works = False
+        self._fault: Fault | None = None
+        self.rejections: Counter[str] = Counter()
+
+    @property
+    def fault(self) -> Fault | None:
+        """How the task failed, if it failed on every thought it was shown."""
+        return None if self._works else self._fault
+
+    def settle(self, drafts: deque[Draft], merge: bool) -> list[Node]:
+        """The new nodes, in the order of their drafts. What is turned away or merged is counted and told."""
+        try:
+            settled = []
+            while drafts:
+                found = self._judged(drafts[0], merge)
+                settled.append(self._settle(drafts.popleft(), found))
+            return [node for node in settled if node is not None]
+        finally:  # empty unless a callback raised
+            for draft in drafts:
+                self._give_back(draft.handle)
+
+    def _judged(self, draft: Draft, merge: bool) -> tuple[Judgement, Node | None] | str:
+        """The judgement on a draft and the node it is to be merged into, or why it is turned away."""
+        if draft.fault is not None:
+            return draft.fault
+        found = judge(self._task, self._problem, draft.path, draft.text)
+        if isinstance(found, str):
+            return found
+        into = self._texts.get((draft.parent.id, found.thought.text))
+        if into is None and merge and found.key is not None:
+            try:
+                with guarded("comparing two state_keys"):
+                    into = self._states.get(found.key)
+            except Raised as raised:
+                return Fault(raised)
+        return found, into
+
+    def _settle(self, draft: Draft, judged: tuple[Judgement, Node | None] | str) -> Node | None:
+        """Make a node of a draft, or merge it, or turn it away."""
+        if isinstance(judged, Fault):
+            self._fault = self._fault or judged
+        elif draft.fault is None:
+            self._works = True
+        if isinstance(judged, str):
+            self._reject(draft, judged)
+            return None
+        found, into = judged
+        if into is not None:
+            self._give_back(draft.handle)
+            self._merge(draft.parent, into, found.thought.text, draft.count)
+            return None
+        if not self._limits.room:
+            self._give_back(draft.handle)
+            self._limits.cut("nodes")
+            return None
+        handle = draft.handle
+        if handle is None:
+            try:
+                handle = self._engine.extend(draft.parent._handle, draft.continuation)
+            except ContextOverflow as error:
+                self._reject(draft, str(error))
+                return None
+        return self._add(draft, found, handle)
+
+    def _reject(self, draft: Draft, reason: str) -> None:
+        self._give_back(draft.handle)
+        self._limits.ledger.rejected += draft.count
+        self.rejections[reason] += draft.count
+        for _ in range(draft.count):
+            self._emit(Rejected, parent=draft.parent.id, text=draft.text, reason=reason)
+
+    def _add(self, draft: Draft, found: Judgement, handle: Any) -> Node:
+        parent = draft.parent
+        node = self._tree.add(
+            parent,
+            branch=f"{parent.branch}.{draft.branch}" if parent.branch else draft.branch,
+            text=found.thought.text,
+            tokens=draft.tokens,
+            logprobs=draft.logprobs,
+            finished=found.finished,
+            exact=parent.exact,
+        )
+        node._path, node._handle = Path((*draft.path, found.thought)), handle
+        self._limits.ledger.nodes += 1
+        self._texts[parent.id, node.text] = node
+        self.register(node, found)
+        self._emit(Added, node=node)
+        self._merge(parent, node, node.text, draft.count - 1)
+        return node
+
+    def register(self, node: Node, found: Judgement) -> None:
+        """Note the state a node stands for, and whether its path is complete."""
+        if found.key is not None:
+            self._states.setdefault(found.key, node)
+        if node.finished:
+            self._candidates.complete.append(node)
+
+    def _merge(self, parent: Node, into: Node, text: str, times: int) -> None:
+        into.count += times
+        self._limits.ledger.merged += times
+        for _ in range(times):
+            self._emit(Merged, parent=parent.id, into=into.id, text=text)
+
+    def _give_back(self, handle: Any) -> None:
+        if handle is not None:
+            self._engine.release(handle)
