@@ -11,15 +11,15 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer
 
 from rksc_tot.budget import Budget, BudgetReached
 from rksc_tot.engine.base import Engine
-from rksc_tot.errors import ConfigError, RkscTotError
+from rksc_tot.errors import ConfigError, RkscTotError, TaskError
 from rksc_tot.events import Event
 from rksc_tot.guard import Raised, guarded, named, shown
 from rksc_tot.ledger import Ledger
 from rksc_tot.running import run_async
 from rksc_tot.search import Search
-from rksc_tot.search.judgement import validated
+from rksc_tot.search.judgement import HINT, validated
 from rksc_tot.streaming import AsyncEventStream, EventStream
-from rksc_tot.task import Task
+from rksc_tot.task import Path, Task
 from rksc_tot.tree import ReasoningTree
 
 if TYPE_CHECKING:
@@ -90,9 +90,10 @@ async def asolve(
     engine : Engine
         The model. It may serve several searches at once.
     strategy : Strategy or str
-        How to search, or the name of an installed strategy.
+        How to search, or the name of an installed strategy, which has the settings in ``task.usual`` then.
     verifier : Verifier or str, optional
-        Who scores thoughts, or the name of an installed verifier. By default ``likelihood``, which costs nothing.
+        Who scores thoughts, or the name of an installed verifier. By default ``lm_value`` if the task has a question, else
+        ``likelihood``, which costs nothing.
     budget : Budget, optional
         Hard limits; where one is reached, the best so far is returned and ``stopped`` says which it was.
     seed : int
@@ -114,11 +115,14 @@ async def asolve(
         Whatever else ``strategy`` or ``on_event`` raises. Once there is a root, every exception, a cancellation
         included, has the best so far in its attribute ``result``.
     """
-    task, strategy, verifier = _task(task), _strategy(strategy), _verifier(verifier)
+    task = _task(task)
+    strategy = _strategy(strategy, task)
+    verifier = None if verifier is None else _verifier(verifier)
     engine = _of_kind(Engine, engine, "engine", "load_engine makes one")  # type: ignore[type-abstract]
     if budget is not None:
         budget = _of_kind(Budget, budget, "budget", "such as Budget(tokens=1000)")
-    search = Search(task, validated(task, problem), engine, verifier, budget, seed)
+    valid = validated(task, problem)
+    search = Search(task, valid, engine, verifier or _verifier(usual_verifier(task, valid)), budget, seed)
     try:
         stopped = await _run(search, strategy, on_event)
     except (Exception, asyncio.CancelledError) as error:
@@ -212,19 +216,46 @@ def _task(task: Task | str) -> Task:
     return _of_kind(Task, task, "task", "write a class of it, or use function_task")
 
 
-def _strategy(strategy: Strategy | str) -> Strategy:
+def usual_settings(task: Task, strategy: str) -> dict[str, Any]:
+    """The settings a task wants for a strategy given by its name.
+
+    Raises
+    ------
+    TaskError
+        If ``task.usual`` is no mapping of mappings.
+    """
+    try:
+        with guarded("usual"):
+            return dict(task.usual.get(strategy, {}))
+    except Raised as raised:
+        raise TaskError(f"{raised}: it maps the name of a strategy to settings", hint=HINT) from raised.error
+
+
+def usual_verifier(task: Task, problem: Any) -> str:
+    """The verifier of a search that names none: the model's own judgement if the task has a question, else what is free.
+
+    No search asks at the root: a question that fails for want of a thought is a question all the same.
+    """
+    try:
+        with guarded("question"):
+            return "likelihood" if task.question(problem, Path()) is None else "lm_value"
+    except Raised:
+        return "lm_value"
+
+
+def _strategy(strategy: Strategy | str, task: Task) -> Strategy:
     from rksc_tot.strategies.base import STRATEGIES, Strategy
 
     if isinstance(strategy, str):
-        return STRATEGIES.make(strategy)
+        return STRATEGIES.make(strategy, **usual_settings(task, strategy))
     return _of_kind(Strategy, strategy, "strategy", "give one, or the name of an installed one")
 
 
-def _verifier(verifier: Verifier | str | None) -> Verifier:
+def _verifier(verifier: Verifier | str) -> Verifier:
     from rksc_tot.verifiers.base import VERIFIERS, Verifier
 
-    if verifier is None or isinstance(verifier, str):
-        return VERIFIERS.make(verifier or "likelihood")
+    if isinstance(verifier, str):
+        return VERIFIERS.make(verifier)
     plain = callable(verifier) and not isinstance(verifier, type)
     hint = "put @verifier above the function" if plain else "give one, or the name of an installed one"
     return _of_kind(Verifier, verifier, "verifier", hint)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, ClassVar, Literal
 
 Message = dict[str, str]  # {"role": "user", "content": "…"}
@@ -70,7 +71,8 @@ class Task:
     then is *truncated* and rejected, unless ``accept_truncated``. ``max_thoughts``: depth of the tree.
     ``mode``: ``sample`` draws k continuations, ``propose`` asks for several thoughts in one reply (see
     :meth:`propose_prompt`), which ends at ``propose_stop``. ``temperature``, ``top_k``, ``top_p``, ``min_p``: how thoughts
-    are sampled.
+    are sampled. ``usual``: by the name of a strategy, those of its settings that suit the task better than its own defaults;
+    they hold where the strategy is given by its name.
     """
 
     name: ClassVar[str] = ""
@@ -85,6 +87,7 @@ class Task:
     top_k: int | None = None
     top_p: float = 1.0
     min_p: float = 0.0
+    usual: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
 
     def validate(self, problem: Any) -> Any:
         """The problem in the task's own form; raise :class:`~rksc_tot.errors.TaskError` if it does not fit the task."""

@@ -13,7 +13,7 @@ from rksc_tot.engine.mock import MockEngine
 from rksc_tot.errors import ConfigError, EngineError, TaskError, VerifierError
 from rksc_tot.solve import Result, asolve, astream, solve, stream
 from rksc_tot.strategies import BFS, DFS, Strategy
-from rksc_tot.task import Reject, Task, function_task
+from rksc_tot.task import Question, Reject, Task, function_task
 from rksc_tot.verifiers import Likelihood, verifier
 
 
@@ -53,6 +53,30 @@ def test_strategies_verifiers_and_tasks_go_by_name():
     for wrong in ({"strategy": "bsf"}, {"verifier": "prm"}):
         with pytest.raises(ConfigError, match="there is no"):
             solve(make_task(), 1, engine=engine, **wrong)
+
+
+def test_a_strategy_given_by_name_has_the_settings_the_task_is_usually_searched_with():
+    task = make_task(usual={"bfs": {"b": 1, "k": 2}})
+    settings = [
+        solve(task, 1, engine=make_engine(), strategy=strategy).settings["strategy"] for strategy in ("bfs", BFS(k=3))
+    ]
+    assert settings == [{"name": "bfs", "b": 1, "k": 2}, {"name": "bfs", "b": BFS().b, "k": 3}]
+    for wrong, error in (({"bfs": {"width": 1}}, ConfigError), ({"bfs": 7}, TaskError), (None, TaskError)):
+        with pytest.raises(error):
+            solve(make_task(usual=wrong), 1, engine=make_engine())
+
+
+@pytest.mark.parametrize(
+    ("question", "verifier"),
+    [
+        (lambda problem, path: None, "likelihood"),
+        (lambda problem, path: Question("?", {"1": 1, "2": 2}), "lm_value"),
+        (lambda problem, path: Question(f"{path[-1].text}?", {"1": 1, "2": 2}), "lm_value"),
+    ],
+)
+def test_without_a_verifier_the_model_judges_where_the_task_has_a_question(question, verifier):
+    result = solve(make_task(question=question), 1, engine=make_engine())
+    assert result.settings["verifier"] == verifier
 
 
 @pytest.mark.parametrize("correct", [True, False, None])

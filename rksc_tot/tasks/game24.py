@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from fractions import Fraction
-from typing import Literal
+from typing import Any, Literal
 
 from rksc_tot.errors import ConfigError, TaskError
 from rksc_tot.models.game24_data import QUESTION, prompt_text
@@ -16,6 +16,10 @@ from rksc_tot.tasks.arithmetic import NUMBER, apply, evaluate, reachable
 from rksc_tot.tasks.expression import Expression
 
 COUNT = 4
+USUAL: dict[str, dict[str, dict[str, Any]]] = {
+    "steps": {"bfs": {"b": 5, "k": 32}, "dfs": {"k": 32, "threshold": 0.5}, "beam": {"b": 5, "k": 32}},
+    "solve": {"self_consistency": {"n": 20}},
+}  # of each role: a small model finds the step that counts only among many
 LABELS = {"sure": 20.0, "likely": 1.0, "impossible": 0.001}  # the weights of the tree-of-thoughts paper
 FIX = f"write {COUNT} whole numbers from 0 to {LARGEST}, such as 4 5 6 10"
 
@@ -32,7 +36,7 @@ class Game24(Task):
     ----------
     role : {"steps", "solve"}
         What the prompt asks the embedded model for: ``steps`` proposes any legal step, for a tree search; ``solve`` writes
-        a whole chain, for one-pass strategies. Chains are never merged, so each keeps its vote.
+        a whole chain, for one-pass strategies. Only equal texts are merged then, so each chain keeps its vote.
     """
 
     name = "game24"
@@ -43,6 +47,7 @@ class Game24(Task):
         if role not in ("steps", "solve"):
             raise ConfigError(f"game24 has no role {role!r}", hint="it is 'steps' or 'solve'")
         self.role = role
+        self.usual = USUAL[role]
 
     def validate(self, problem: str | Sequence[int]) -> State:
         """The sorted numbers of ``"4 5 6 10"`` or ``[4, 5, 6, 10]``."""
@@ -111,7 +116,7 @@ class Game24(Task):
 
 
 def whole_chains() -> Game24:
-    """Game of 24 for one-pass strategies: the prompt asks for a whole chain, and no chains are merged."""
+    """Game of 24 for one-pass strategies: the prompt asks for a whole chain; only equal texts are merged."""
     return Game24(role="solve")
 
 
