@@ -14,7 +14,11 @@ from pydantic import BaseModel, Field
 
 
 class Ledger(BaseModel):
-    """Counters of one search. All are whole numbers but ``seconds``."""
+    """Counters of one search. All are whole numbers but ``seconds``.
+
+    They are about this search on this engine as it found it: KV that earlier searches left resident is used, not computed
+    again, so figures are compared on a fresh engine or after ``engine.clear()``.
+    """
 
     tokens_sampled: int = 0
     """Tokens drawn by all branches, as any framework would count completion tokens."""
@@ -34,10 +38,13 @@ class Ledger(BaseModel):
     proposal_tokens: int = 0
     """Scratch rows of *propose* prompts and replies, which are not part of any path."""
     forward_passes: int = 0
+    """Passes through the model that computed something for this search; several searches may share one."""
     recomputed_tokens: int = 0
     """Rows computed again: after an eviction, or, a row a time, where a path is walked again whose logits are gone."""
     peak_kv_bytes: int = 0
+    """Most KV that was resident in the engine during a pass of this search, what other searches left included."""
     nodes: int = 0
+    """Thoughts that became nodes."""
     merged: int = 0
     """Thoughts that led to a state already in the tree."""
     rejected: int = 0

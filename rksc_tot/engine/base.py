@@ -60,7 +60,9 @@ class Handle(Protocol):
 class GenerateRequest:
     """Continue one path with one branch per stream.
 
-    Branches draw from private streams: what a branch writes does not depend on the others. ``suffix`` (proposals) is
+    Branches draw from private streams: what a branch writes does not depend on the others. With ``keep_stop`` the stop string
+    stays on the path, and a branch that ended its text (``eos``) is closed with the first stop string, so that what comes
+    after it begins as after any other. ``suffix`` (proposals) is
     appended as scratch before generating; nothing of such a reply is kept and completions carry no handle.
     """
 

@@ -128,6 +128,7 @@ class Generation(Job):
         self.request = request
         self.tokenizer = tokenizer
         self.eos = eos
+        self.context = context
         self.room = min(request.max_tokens, context - base.end)
         self.streams = [Stream(key) for key in request.streams]
         self.done: list[Completion] = []
@@ -173,7 +174,7 @@ class Generation(Job):
             alone = len(heirs) == 1 and twig.tip.pins == 1
             for n, (token, (branches, logprob)) in enumerate(heirs.items()):
                 if token in self.eos:
-                    self._finish(twig, branches, "eos")
+                    self._finish(twig, branches, "eos", ending=logprob)
                     continue
                 last = n == len(heirs) - 1
                 written = twig.written if last else twig.written.fork()
@@ -225,7 +226,15 @@ class Generation(Job):
                 self.tree.drop(completion.handle)
         self.done = []
 
-    def _finish(self, twig: Twig, branches: Sequence[int], finish: Finish, stop: tuple[int, int] | None = None) -> None:
+    def _finish(
+        self,
+        twig: Twig,
+        branches: Sequence[int],
+        finish: Finish,
+        stop: tuple[int, int] | None = None,
+        ending: float | None = None,
+    ) -> None:
+        """Make a completion. ``stop``: where the stop string stands; ``ending``: log-probability of the end-of-text."""
         text = twig.written.text
         shown, length = (stop[0], stop[1] if self.request.keep_stop else stop[0]) if stop else (len(text), len(text))
         cut = cut_at(twig.written.ends, text, length)
@@ -235,11 +244,22 @@ class Generation(Job):
         logprobs = twig.logprobs[: cut.kept]
         if rest:  # the token the cut runs through stands for its kept part
             logprobs = [*logprobs, twig.logprobs[cut.kept], *[0.0] * (len(rest) - 1)]
+        if ending is not None:
+            closing = self._closing(len(tokens))
+            tokens = (*tokens, *closing)
+            logprobs = [*logprobs, *[ending, *[0.0] * len(closing)][: len(closing)]]
         handle = None
         if self.scratch_from is None:
             handle = self.tree.walk(self.base, tokens)
             self.tree.hold(handle)
         self.done.append(Completion(text[:shown], tokens, tuple(logprobs), finish, tuple(branches), handle))
+
+    def _closing(self, written: int) -> list[int]:
+        """What stands for an end-of-text on the path, so that a thought after it begins as after any other."""
+        if self.scratch_from is not None or not (self.request.keep_stop and self.request.stop):
+            return []
+        ids = continuation(self.tokenizer, self.request.stop[0])
+        return ids if self.base.end + written + len(ids) <= self.context else []
 
 
 class Labelling(Job):

@@ -73,13 +73,15 @@ def load_engine(
             source, dtype=getattr(torch, dtype), output_loading_info=True, **safe, **options
         )
         loaded, info = found
-        loaded = loaded.to(place).eval()
     except Exception as error:  # transformers raises OSError, ValueError, KeyError, RuntimeError, safetensors errors …
-        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise ModelLoadError(
-            f"cannot load {str(model or EMBEDDED)!r} as a causal LM: {first[:300]}",
+            f"cannot load {str(model or EMBEDDED)!r} as a causal LM: {_first_line(error)}",
             hint="give a folder with config.json, weights and tokenizer, a .gguf file, or the id of a cached hub model",
         ) from error
+    try:
+        loaded = loaded.to(place).eval()
+    except Exception as error:  # torch raises AssertionError, RuntimeError, NotImplementedError …
+        raise ConfigError(f"device {device!r} cannot be used: {_first_line(error)}", hint="use cpu") from error
     if missing := sorted(info["missing_keys"]):
         raise ModelLoadError(
             f"{str(model or EMBEDDED)!r} has no weights for {len(missing)} parts of a causal LM, such as {missing[0]}",
@@ -102,8 +104,17 @@ def _source(model: str | os.PathLike[str] | None) -> tuple[str, dict[str, Any]]:
             raise MissingExtra("reading a GGUF file needs gguf and accelerate", hint="pip install 'rksc_tot[gguf]'")
         return str(path.parent), {"gguf_file": path.name}
     if path.is_dir():
+        if not (path / "config.json").is_file():
+            raise ModelLoadError(
+                f"there is no config.json in {str(path)!r}", hint="give a folder save_pretrained wrote"
+            )
         return str(path), {}
     text = str(model)
     if text.startswith((".", "/", "~")) or text.count("/") > 1 or path.exists():
         raise ModelLoadError(f"there is no model folder at {text!r}", hint="check the path")
     return text, {}
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0][:300] if lines else type(error).__name__

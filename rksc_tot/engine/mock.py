@@ -161,7 +161,8 @@ class MockEngine:
         late = _late(account)
         granted = 0 if late else account.take(min(wanted, longest))
         if granted == wanted:
-            kept = text + stop if request.keep_stop else text
+            end = stop or (*request.stop, "")[0]  # an end-of-text is closed like any other thought
+            kept = text + end if request.keep_stop else text
             return text + stop, text, kept, "stop" if stop else "eos"
         part = (text + stop)[:granted]
         return part, part, part, "length" if granted == longest and not late else "budget"

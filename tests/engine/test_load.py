@@ -113,7 +113,7 @@ def test_a_cached_hub_model_loads_by_its_id(folder, tmp_path):
 
 
 def test_a_model_that_is_not_there_is_a_sentence(tmp_path):
-    for name in (tmp_path / "none", "./none", tmp_path / "none.gguf"):
+    for name in (tmp_path, tmp_path / "none", "./none", tmp_path / "none.gguf"):
         with pytest.raises(ModelLoadError, match="there is no"):
             load_engine(name)
     with pytest.raises(ModelLoadError, match="cannot load 'no/such'"):
@@ -121,8 +121,6 @@ def test_a_model_that_is_not_there_is_a_sentence(tmp_path):
 
 
 def test_a_folder_that_is_no_causal_lm_is_a_sentence(tmp_path):
-    with pytest.raises(ModelLoadError, match="as a causal LM"):
-        load_engine(tmp_path)
     BertModel(BertConfig(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, vocab_size=30)).save_pretrained(
         tmp_path
     )
@@ -157,7 +155,7 @@ def test_pickled_weights_are_refused(folder, tmp_path):
         load_engine(tmp_path)
 
 
-@pytest.mark.parametrize(("option", "value"), [("dtype", "int3"), ("device", "abacus")])
+@pytest.mark.parametrize(("option", "value"), [("dtype", "int3"), ("device", "abacus"), ("device", "cuda:99")])
 def test_settings_name_the_value(folder, option, value):
     with pytest.raises(ConfigError, match=value):
         load_engine(folder, **{option: value})

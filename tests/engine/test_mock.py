@@ -37,8 +37,9 @@ def test_it_is_an_engine():
     [
         ("one\ntwo", {}, ("one", "one\n", "stop", 4)),
         ("one\ntwo", {"keep_stop": False}, ("one", "one", "stop", 4)),
-        ("one", {}, ("one", "one", "eos", 4)),
-        ("", {}, ("", "", "eos", 1)),
+        ("one", {}, ("one", "one\n", "eos", 4)),  # closed like any other thought
+        ("one", {"keep_stop": False}, ("one", "one", "eos", 4)),
+        ("", {}, ("", "\n", "eos", 1)),
         ("\n", {}, ("", "\n", "stop", 1)),
         ("one\n", {"max_tokens": 4}, ("one", "one\n", "stop", 4)),
         ("one\n", {"max_tokens": 3}, ("one", "one", "length", 3)),

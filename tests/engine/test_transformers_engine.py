@@ -79,7 +79,8 @@ async def test_logprobs_are_those_of_a_fresh_forward_pass(engine):
         logprobs = engine.forward.plain(path).log_softmax(-1)
         n = len(completion.tokens)
         fresh = [float(logprobs[i - 1, path[i]]) for i in range(len(path) - n, len(path))]
-        assert completion.logprobs == pytest.approx(fresh, abs=1e-4)
+        drawn = n - (completion.finish == "eos")  # the last one stands for the end-of-text
+        assert completion.logprobs[:drawn] == pytest.approx(fresh[:drawn], abs=1e-4)
 
 
 async def test_while_resident_no_token_is_computed_twice(engine):
@@ -356,7 +357,24 @@ async def test_a_window_smaller_than_the_path_is_kept_in_every_branch():
             path = completion.handle.tokens
             logprobs = engine.forward.plain(path).log_softmax(-1)
             fresh = [float(logprobs[i - 1, path[i]]) for i in range(len(path) - len(completion.tokens), len(path))]
-            assert completion.logprobs == pytest.approx(fresh, abs=1e-4)
+            drawn = len(fresh) - (completion.finish == "eos")  # the last one stands for the end-of-text
+            assert completion.logprobs[:drawn] == pytest.approx(fresh[:drawn], abs=1e-4)
+
+
+@pytest.mark.parametrize("keep", [True, False])
+async def test_a_thought_that_ended_its_text_is_closed_like_any_other(engine, keep):
+    account = Account()
+    root = engine.open(PROMPT, account)
+    engine._eos = frozenset(range(3, 200))  # many tokens end the text
+    (found,) = await engine.generate([ask(root, k=32, max_tokens=6, stop=("\n", "x"), keep_stop=keep)], account)
+    ended = [c for c in found if c.finish == "eos"]
+    assert ended
+    for completion in ended:
+        text = engine.tokenizer.decode(completion.tokens)
+        assert text == completion.text + "\n" * keep
+        assert len(completion.logprobs) == len(completion.tokens)
+        assert all(logprob < 0 for logprob in completion.logprobs)
+        assert completion.handle.tokens == root.tokens + list(completion.tokens)
 
 
 # -- text ----------------------------------------------------------------------------------------------------------------
