@@ -31,6 +31,8 @@ class Registry(Generic[T]):
         Entry-point group in which installed packages announce theirs.
     built_in : Mapping[str, str]
         Name to ``module:attribute``; imported only when asked for.
+
+    Besides these, ``module:attribute`` itself is a name, if the module can be imported.
     """
 
     kind: str
@@ -59,21 +61,26 @@ class Registry(Generic[T]):
         except Raised as raised:
             raise ConfigError(
                 f"{self.kind} {name!r} cannot be made: {named(raised.error)}",
-                hint=f"correct what its {self.group} entry point names",
+                hint=f"correct {self._origin(name)}",
             ) from raised.error
         if not isinstance(made, self.base):
             wanted = self.base.__name__
             raise ConfigError(
                 f"{self.kind} {name!r} is {type(made).__name__}, not a {wanted}",
-                hint=f"correct its {self.group} entry point",
+                hint=f"correct {self._origin(name)}",
             )
         return made
 
     def summary(self, name: str) -> str:
-        """First line of its documentation; raises what :meth:`make` raises, so that only what works has one."""
+        """First line of its documentation; raises what :meth:`make` raises, so that only what works has one.
+
+        An object that was made of a function has the function's.
+        """
         plug_in = self._load(name)
         self.make(name)
-        documented = type(plug_in) if isinstance(plug_in, self.base) else plug_in
+        documented = plug_in
+        if isinstance(plug_in, self.base):
+            documented = getattr(plug_in, "function", type(plug_in))
         return (inspect.getdoc(documented) or "").partition("\n")[0]
 
     def _found(self) -> dict[str, EntryPoint]:
@@ -85,16 +92,30 @@ class Registry(Generic[T]):
 
     def _load(self, name: str) -> Any:
         point = self._point(name) if name in self.built_in else self._found().get(name)
+        if point is None and _is_own(name):
+            point = EntryPoint(name, name, self.group)
         if point is None:
-            raise ConfigError(f"there is no {self.kind} {name!r}", hint=f"there are {', '.join(self.names())}")
+            known = ", ".join(self.names())
+            raise ConfigError(
+                f"there is no {self.kind} {name!r}",
+                hint=f"there are {known}; one of your own is named module:attribute",
+            )
         try:
             with guarded(name):
                 return point.load()
         except Raised as raised:
             raise ConfigError(
                 f"{self.kind} {name!r} cannot be imported: {named(raised.error)}",
-                hint="reinstall the package it is in",
+                hint="check module and attribute" if _is_own(name) else "reinstall the package it is in",
             ) from raised.error
+
+    def _origin(self, name: str) -> str:
+        return "what that names" if _is_own(name) else f"what its {self.group} entry point names"
+
+
+def _is_own(name: str) -> bool:
+    """Whether a name is ``module:attribute``."""
+    return all(part.isidentifier() for side in name.split(":") for part in side.split(".")) and name.count(":") == 1
 
 
 def _made(plug_in: Any, options: Mapping[str, Any]) -> Any:

@@ -13,11 +13,15 @@ from typer.testing import CliRunner
 from rksc_tot import registry, tasks
 from rksc_tot.cli import commands as cli
 from rksc_tot.cli.failing import FAILED, INTERRUPTED, NOT_SOLVED, USAGE
+from rksc_tot.compare import choose_contenders
 from rksc_tot.engine.mock import MockEngine
 from rksc_tot.errors import ModelLoadError
+from rksc_tot.strategies import STRATEGIES
 from rksc_tot.task import Question, Task
+from rksc_tot.tasks import TASKS
 from rksc_tot.tasks.game24 import Game24
 from rksc_tot.tree import ReasoningTree
+from rksc_tot.verifiers import VERIFIERS, verifier
 
 from .game24_player import player, write
 
@@ -27,7 +31,7 @@ BEST = "best-of-n with an exact checker, at equal tokens"
 
 @pytest.fixture(autouse=True)
 def mock(monkeypatch):
-    monkeypatch.setattr(cli, "open_engine", lambda model: player())
+    monkeypatch.setattr(cli, "open_engine", lambda *_: player())
 
 
 def run(*args):
@@ -75,9 +79,9 @@ def test_the_same_seed_gives_the_same_tree_and_another_seed_another():
 
 
 @pytest.mark.parametrize("strategy", ["bfs", "dfs", "beam", "cot", "self_consistency", "best_of_n"])
-@pytest.mark.parametrize("verifier", ["likelihood", "random", "lm_value"])
-def test_every_strategy_runs_with_every_verifier(strategy, verifier):
-    result = run("solve", "game24", PUZZLE, "--strategy", strategy, "--verifier", verifier)
+@pytest.mark.parametrize("judge", ["likelihood", "random", "lm_value"])
+def test_every_strategy_runs_with_every_verifier(strategy, judge):
+    result = run("solve", "game24", PUZZLE, "--strategy", strategy, "--verifier", judge)
     assert result.exit_code in (0, NOT_SOLVED), result.output
 
 
@@ -93,6 +97,17 @@ def test_settings_of_the_strategy_override_the_usual_ones():
         (["solve", "game24", "4 5 6"], "3 numbers, not 4"),
         (["solve", "game24", "4 5 six 10"], "'six' is not a whole number"),
         (["solve", "game24", ""], "0 numbers"),
+        (["compare", "game24", "1 1 1 1"], "every search failed"),
+        (["compare", "game24", "4", "5", "6", "10"], 'a problem of several words goes in quotes, such as "4 5 6 10"'),
+    ],
+)
+def test_a_problem_that_does_not_fit_is_an_error_of_one_sentence(args, says):
+    assert says in assert_one_sentence(run(*args))
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
         (["solve", "chess", "e4"], "no task 'chess'"),
         (["solve", "game24", PUZZLE, "--strategy", "mcts2"], "no strategy 'mcts2'"),
         (["solve", "game24", PUZZLE, "--verifier", "oracle"], "no verifier 'oracle'"),
@@ -116,11 +131,15 @@ def test_settings_of_the_strategy_override_the_usual_ones():
         (["compare", "game24", "--puzzles", "no/such.csv"], "no/such.csv"),
         (["compare", "game24", PUZZLE, "--rows", "1-2"], "--rows 1-2 without a file"),
         (["compare", "game24", PUZZLE, "--only", "nobody"], "no row 'nobody'"),
-        (["compare", "game24", "1 1 1 1"], "every search failed"),
+        (["compare", "game24", "--rows", "901-902"], "--rows 901-902 without a file - add --puzzles FILE"),
+        (["solve", "no.such:Task", "p"], "task 'no.such:Task' cannot be imported: ModuleNotFoundError"),
+        (["solve", "math:nothing", "p"], "task 'math:nothing' cannot be imported: AttributeError"),
+        (["solve", "math:pi", "p"], "is float, not a Task"),
+        (["solve", ":", "p"], "no task ':'"),
     ],
 )
-def test_bad_input_is_one_sentence_that_names_it(args, says):
-    assert says in assert_one_sentence(run(*args))
+def test_a_wrong_value_on_the_command_line_is_wrong_usage_in_one_sentence(args, says):
+    assert says in assert_one_sentence(run(*args), USAGE)
 
 
 @pytest.mark.parametrize(
@@ -143,8 +162,17 @@ def test_a_problem_that_begins_with_a_minus_is_told_how_to_be_given(command):
     [["--verifier", "nope"], ["--strategy", "nope"], ["--set", "k=0"], ["--max-seconds", "inf"], ["--model", ""]],
 )
 def test_no_model_is_loaded_for_arguments_that_are_wrong(monkeypatch, args):
-    monkeypatch.setattr(cli, "open_engine", lambda model: pytest.fail("loaded"))
-    assert_one_sentence(run("solve", "game24", PUZZLE, *args))
+    monkeypatch.setattr(cli, "open_engine", lambda *_: pytest.fail("loaded"))
+    assert_one_sentence(run("solve", "game24", PUZZLE, *args), USAGE)
+
+
+@verifier
+def near(problem, path):
+    """How near the last thought is.
+
+    And more.
+    """
+    return 0.0
 
 
 class FirstWord(Task):
@@ -167,7 +195,7 @@ class FirstWord(Task):
 def first_word(monkeypatch):
     monkeypatch.setattr(tasks, "load_task", lambda name: FirstWord())
     judged = MockEngine(lambda text, rng: "hello\n", lambda text, question, labels: {"yes": 1.0})
-    monkeypatch.setattr(cli, "open_engine", lambda model: judged)
+    monkeypatch.setattr(cli, "open_engine", lambda *_: judged)
 
 
 def test_a_question_that_needs_a_thought_is_asked_of_thoughts(first_word):
@@ -184,7 +212,7 @@ def test_nothing_a_plug_in_raises_ends_the_command_as_if_all_were_well(monkeypat
     def leaves(self, problem):
         raise error
 
-    monkeypatch.setattr(cli, "open_engine", lambda model: leaves(None, model))
+    monkeypatch.setattr(cli, "open_engine", lambda *_: leaves(None, None))
     for args in (["solve", "game24", PUZZLE], ["compare", "game24", PUZZLE]):
         assert type(error).__name__ in assert_one_sentence(run(*args))
         assert run(*args, "--debug").exit_code == 1
@@ -230,7 +258,7 @@ def test_ctrl_c_while_the_command_is_imported_is_a_sentence():
 
 @pytest.mark.parametrize("error", [ModelLoadError("no model at 'x'", hint="give a folder"), RuntimeError("two\nlines")])
 def test_any_error_is_a_sentence_and_a_traceback_only_with_debug(monkeypatch, error):
-    def fails(model):
+    def fails(*_):
         raise error
 
     monkeypatch.setattr(cli, "open_engine", fails)
@@ -247,7 +275,7 @@ def test_a_budget_that_ends_the_search_keeps_the_best_so_far():
 
 @pytest.mark.parametrize("reply", ["", "[bold]x[/]\n", "\x1b[2J\n", "x" * 500, "\ufffd\n"])
 def test_useless_replies_end_in_no_answer_not_in_an_error(monkeypatch, reply):
-    monkeypatch.setattr(cli, "open_engine", lambda model: player(lambda text, rng: reply))
+    monkeypatch.setattr(cli, "open_engine", lambda *_: player(lambda text, rng: reply))
     result = run("solve", "game24", PUZZLE)
     assert result.exit_code == NOT_SOLVED
     assert "no answer" in result.stdout
@@ -264,7 +292,7 @@ def test_ctrl_c_ends_with_the_best_so_far_and_130(monkeypatch):
         return write(text, rng)
 
     before = signal.getsignal(signal.SIGINT)
-    monkeypatch.setattr(cli, "open_engine", lambda model: player(interrupted))
+    monkeypatch.setattr(cli, "open_engine", lambda *_: player(interrupted))
     result = run("solve", "game24", PUZZLE)
     assert result.exit_code == INTERRUPTED
     assert "1. " in result.stdout
@@ -275,7 +303,7 @@ def test_ctrl_c_ends_with_the_best_so_far_and_130(monkeypatch):
 def test_ctrl_c_in_a_comparison_shows_the_rows_that_are_done(monkeypatch):
     engines = []
 
-    def second_fails(model):
+    def second_fails(*model):
         engines.append(model)
         if len(engines) == 2:
             raise KeyboardInterrupt
@@ -287,16 +315,108 @@ def test_ctrl_c_in_a_comparison_shows_the_rows_that_are_done(monkeypatch):
     assert [row["strategy"] for row in json.loads(result.stdout)["rows"]] == ["CoT greedy"]
 
 
-@pytest.mark.parametrize("command", ["tasks", "strategies", "verifiers"])
-def test_lists_name_everything_with_a_line_each(command):
-    lines = run(command).stdout.splitlines()
-    assert len(lines) >= 2
+@pytest.mark.parametrize(
+    ("command", "names"),
+    [("tasks", TASKS), ("strategies", STRATEGIES), ("verifiers", VERIFIERS)],
+    ids=lambda x: str(x)[:9],
+)
+def test_lists_name_everything_with_a_line_each(command, names):
+    lines = [line for line in run(command).stdout.splitlines() if not line.startswith(" ")]
+    assert [line.split(maxsplit=1)[0] for line in lines] == names.names()
     assert all(len(line.split(maxsplit=1)) == 2 for line in lines)
+
+
+def test_every_setting_that_can_be_set_is_listed_with_its_default_and_range():
+    said = run("strategies").stdout
+    for name in STRATEGIES.names():
+        for setting, default in STRATEGIES.make(name).model_dump().items():
+            assert f"{setting}={default!r}  " in said
+    assert "k=5  whole number, at least 1: thoughts generated after each state" in said
+    assert "reduce='mean'  mean or sum" in said
+    assert "usual bfs: b=5, k=32" in run("tasks").stdout
+    assert "longest=400" in run("verifiers").stdout
+
+
+def test_a_verifier_made_of_a_function_is_listed_by_what_the_function_says(monkeypatch):
+    monkeypatch.setattr(registry, "entry_points", lambda group: [EntryPoint("mine", f"{__name__}:near", group)])
+    said = run("verifiers").stdout
+    assert "mine        How near the last thought is.\n" in said
+    assert "0x" not in said
+
+
+def test_every_row_of_a_comparison_can_be_chosen_by_the_label_it_is_listed_with():
+    for task in ("game24", "game24-chain"):
+        labels = run("compare", task, "--list").stdout.splitlines()
+        assert labels == [contender.label for contender in choose_contenders(task)]
+
+
+def test_words_without_quotes_are_told_to_take_some():
+    result = run("solve", "game24", *PUZZLE.split())
+    assert result.exit_code == USAGE
+    assert 'a problem of several words goes in quotes, such as "4 5 6 10"' in " ".join(
+        result.stderr.replace("│", "").split()
+    )
+
+
+def test_a_model_is_loaded_where_and_how_the_command_says(monkeypatch):
+    asked = []
+    monkeypatch.setattr(cli, "open_engine", lambda *how: asked.append(how) or player())
+    how = ["--model", "m", "--device", "cuda:1", "--dtype", "bfloat16"]
+    run("solve", "game24", PUZZLE, *how)
+    run("compare", "game24", PUZZLE, "--only", "CoT greedy", *how)
+    assert asked == [("m", "cuda:1", "bfloat16")] * 2
+
+
+@pytest.mark.parametrize(("option", "value"), [("--device", "nowhere"), ("--dtype", "int7")])
+def test_an_unknown_device_or_dtype_is_wrong_usage(monkeypatch, option, value):
+    monkeypatch.undo()
+    assert repr(value) in assert_one_sentence(run("solve", "game24", PUZZLE, option, value), USAGE)
+
+
+OWN = """
+from rksc_tot import function_task, verifier
+from rksc_tot.strategies import BFS
+from rksc_tot.tasks.game24 import Game24
+
+class Mine(Game24):
+    name = "mine"
+
+words = function_task(prompt=lambda p: f"{p}\\n", is_solution=lambda p, path: len(path) == 1)
+wide = BFS(k=40)
+
+@verifier(timeout=None)
+def near(problem, path):
+    return -min(abs(24 - number) for number in path.state)
+"""
+
+
+@pytest.fixture
+def own(monkeypatch, tmp_path):
+    (tmp_path / "written_here.py").write_text(OWN, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    yield
+    sys.modules.pop("written_here", None)
+
+
+def test_what_a_module_of_the_current_folder_holds_is_named_as_module_and_attribute(own):
+    names = ["--strategy", "written_here:wide", "--verifier", "written_here:near", "--set", "b=3"]
+    record = json.loads(run("solve", "written_here:Mine", PUZZLE, "--json", *names).stdout)
+    assert record["settings"]["task"] == "mine"
+    assert record["settings"]["strategy"] == {"name": "bfs", "b": 3, "k": 40}
+    assert record["settings"]["verifier"] == "near"
+    assert run("compare", "written_here:words", PUZZLE, "--only", "cot").exit_code == 0
+
+
+def test_the_current_folder_is_imported_from_only_for_a_name_that_says_so(own):
+    before = [*sys.path]
+    run("solve", "game24", PUZZLE)
+    assert sys.path == before
 
 
 def test_a_terminal_that_knows_ascii_only_is_no_error():
     code = "from rksc_tot.cli import commands, main\nfrom tests.game24_player import player\n"
-    code += "commands.open_engine = lambda model: player()\nmain()"
+    code += "commands.open_engine = lambda *_: player()\nmain()"
     environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
     done = subprocess.run(
         [sys.executable, "-c", code, "solve", "game24", PUZZLE],

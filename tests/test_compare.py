@@ -1,4 +1,5 @@
 import json
+import re
 
 import pytest
 from hypothesis import given
@@ -9,13 +10,15 @@ from rksc_tot.cli import commands as cli
 from rksc_tot.compare import Comparison, Row
 from rksc_tot.compare.comparison import chains_for
 from rksc_tot.compare.intervals import wilson
-from rksc_tot.compare.lineup import LINEUPS, Contender, choose_contenders, usual_settings
+from rksc_tot.compare.lineup import EXACT, LINEUPS, Contender, choose_contenders
 from rksc_tot.compare.problems import choose_problems
 from rksc_tot.engine import load_engine
 from rksc_tot.errors import ConfigError
 from rksc_tot.models.game24_data import all_puzzles
+from rksc_tot.solve import solve
 from rksc_tot.strategies import STRATEGIES
 from rksc_tot.tasks import load_task
+from rksc_tot.tasks.game24 import Game24
 from rksc_tot.verifiers import VERIFIERS
 
 from .game24_player import player
@@ -60,9 +63,8 @@ def test_the_interval_is_wilsons():
 def test_every_contender_of_a_lineup_can_play(contender):
     load_task(contender.task)
     STRATEGIES.make(contender.strategy, **contender.options)
-    if contender.verifier is None:
-        assert "checker" in contender.label
-    else:
+    assert (contender.verifier == EXACT) == ("checker" in contender.label)
+    if contender.verifier not in (None, EXACT):
         VERIFIERS.make(contender.verifier)
 
 
@@ -76,8 +78,27 @@ def test_labels_are_unique_and_rows_that_others_need_come_first():
 
 def test_a_task_without_a_lineup_plays_every_strategy():
     assert [contender.strategy for contender in choose_contenders("game24-chain")] == STRATEGIES.names()
-    assert usual_settings("game24-chain", "bfs") == {}
-    assert usual_settings("game24", "bfs") == {"b": 5, "k": 32}
+
+
+@pytest.mark.parametrize("contender", LINEUPS["game24"][:3], ids=lambda c: c.label)
+def test_a_row_plays_as_solve_would_and_as_its_label_says(contender):
+    row = Comparison(PUZZLES[:1], player).run(contender)
+    alone = solve(contender.task, PUZZLES[0], engine=player(), strategy=contender.strategy)
+    assert row.settings == alone.settings
+    for setting in re.findall(r"(\w)=(\d+)", contender.label):
+        assert setting in [(name, str(value)) for name, value in row.settings["strategy"].items()]
+
+
+def test_a_warning_of_a_search_begins_with_its_problem(monkeypatch, caplog):
+    def fails(self, problem, answer):
+        raise ValueError
+
+    monkeypatch.setattr(Game24, "check", fails)
+    Comparison(PUZZLES, player).run(choose_contenders("game24", ["CoT greedy"])[0])
+    said = [record.getMessage() for record in caplog.records]
+    assert sorted(line.partition(": check raised ValueError")[0] for line in said) == sorted(PUZZLES)
+    solve("game24", PUZZLES[0], engine=player())
+    assert caplog.records[-1].getMessage().startswith("check raised ValueError")
 
 
 def test_the_whole_lineup_gives_a_row_each_with_all_figures():
@@ -147,7 +168,7 @@ def test_no_figure_depends_on_how_many_searches_share_the_embedded_model():
 def test_whatever_ends_a_comparison_the_rows_that_are_done_are_written(monkeypatch):
     engines = []
 
-    def second_fails(model):
+    def second_fails(*model):
         engines.append(model)
         if len(engines) == 2:
             raise MemoryError
@@ -173,8 +194,6 @@ def test_a_bad_problem_fails_alone_and_counts_as_unsolved():
 
 
 def test_an_error_that_is_not_ours_fails_alone_too(monkeypatch):
-    from rksc_tot.tasks.game24 import Game24
-
     original = Game24.validate
     monkeypatch.setattr(Game24, "validate", lambda self, p: 1 / 0 if p == "1 2 3 4" else original(self, p))
     row = rows(PUZZLES, choose_contenders("game24", ["ToT-BFS b=5"]))["ToT-BFS b=5"]
@@ -208,7 +227,7 @@ def test_a_file_of_another_form_is_a_sentence(tmp_path, content):
 
 
 def test_the_command_writes_the_table_and_the_json(monkeypatch):
-    monkeypatch.setattr(cli, "open_engine", lambda model: player())
+    monkeypatch.setattr(cli, "open_engine", lambda *_: player())
     only = ["--only", "CoT greedy", "--only", "ToT-BFS b=5"]
     result = CliRunner().invoke(cli.app, ["compare", "game24", *PUZZLES, "1 1 1 1", *only])
     assert result.exit_code == 0, result.output

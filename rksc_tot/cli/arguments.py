@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
     from rksc_tot.budget import Budget
 
 Model = Annotated[str | None, typer.Option(help="Hub id, folder or GGUF file. [default: the embedded model]")]
+Device = Annotated[str, typer.Option(help="Where the model computes, such as cuda or cuda:1.")]
+Dtype = Annotated[str, typer.Option(help="Of its numbers: float32, bfloat16 or float16.")]
 Seed = Annotated[int, typer.Option(help="Of every random draw.")]
 MaxTokens = Annotated[int | None, typer.Option(help="Most tokens to sample in one search.")]
 MaxNodes = Annotated[int | None, typer.Option(help="Most nodes of one tree.")]
@@ -28,18 +32,29 @@ Settings = Annotated[
     typer.Option("--set", help="A setting of the strategy, such as k=16. Repeatable."),
 ]
 
+QUOTES = 'a problem of several words goes in quotes, such as "4 5 6 10"'
+
 
 class ProblemCommand(TyperCommand):
-    """A command whose arguments are problems, which may begin with a minus."""
+    """A command whose arguments are problems, which may begin with a minus or consist of several words."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Say how to give such a problem where it was taken for an option."""
+        """Say how to give such a problem where it was taken for an option, or for several arguments."""
         try:
             return super().parse_args(ctx, args)
         except Exception as error:
-            if type(error).__name__ == "NoSuchOption" and hasattr(error, "message"):  # typer hands the class on nowhere
-                error.message += ". A problem that begins with - goes last, after --."
+            if hasattr(error, "message"):  # typer hands the classes of its errors on nowhere
+                if type(error).__name__ == "NoSuchOption":
+                    error.message += ". A problem that begins with - goes last, after --."
+                elif "extra argument" in error.message:
+                    error.message += f" - {QUOTES}"
             raise
+
+
+def importable_here(*names: str | None) -> None:
+    """Let the modules of the current folder be imported, after all others, if one of the names is ``module:attribute``."""
+    if any(name and ":" in name for name in names) and os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
 
 
 def settings_of(pairs: Sequence[str]) -> dict[str, Any]:

@@ -12,8 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rksc_tot.cli.arguments import (
+    QUOTES,
     AsJson,
     Debug,
+    Device,
+    Dtype,
     MaxNodes,
     MaxSeconds,
     MaxTokens,
@@ -23,6 +26,7 @@ from rksc_tot.cli.arguments import (
     Seed,
     Settings,
     budget_of,
+    importable_here,
     settings_of,
 )
 from rksc_tot.cli.failing import INTERRUPTED, NOT_SOLVED, Interrupt, one_sentence
@@ -31,7 +35,6 @@ from rksc_tot.errors import ConfigError
 if TYPE_CHECKING:
     from rksc_tot.compare import Row
     from rksc_tot.engine.base import Engine
-    from rksc_tot.task import Task
 
 app = typer.Typer(
     help="Tree-of-thoughts search on one shared KV cache.",
@@ -43,7 +46,9 @@ app = typer.Typer(
 
 @app.command(cls=ProblemCommand)
 def solve(
-    task: Annotated[str, typer.Argument(help="Such as game24; see `rksc-tot tasks`.")],
+    task: Annotated[
+        str, typer.Argument(help="Such as game24 (see `rksc-tot tasks`), or your own as module:attribute.")
+    ],
     problem: Annotated[str, typer.Argument(help='Such as "4 5 6 10".')],
     strategy: Annotated[str, typer.Option(help="See `rksc-tot strategies`.")] = "bfs",
     verifier: Annotated[
@@ -52,6 +57,8 @@ def solve(
     ] = None,
     settings: Settings = None,
     model: Model = None,
+    device: Device = "cpu",
+    dtype: Dtype = "float32",
     seed: Seed = 0,
     max_tokens: MaxTokens = None,
     max_nodes: MaxNodes = None,
@@ -63,29 +70,29 @@ def solve(
 ) -> None:
     """Search one problem; show the tree, the path, the answer and the ledger.
 
-    Exit code 0: an answer that is not known to be wrong; 3: no such answer; 1: an error; 130: interrupted.
+    Exit code 0: an answer that is not known to be wrong; 3: no such answer; 1: an error; 2: wrong usage; 130: interrupted.
     """
     with one_sentence(debug):
         from rksc_tot.cli.output import loading, watched, write_result
-        from rksc_tot.compare.lineup import usual_settings
         from rksc_tot.search.judgement import validated
-        from rksc_tot.solve import Result
+        from rksc_tot.solve import Result, usual_settings
         from rksc_tot.solve import solve as search
         from rksc_tot.strategies import STRATEGIES
         from rksc_tot.tasks import load_task
         from rksc_tot.verifiers import VERIFIERS
 
+        importable_here(task, strategy, verifier)
         chosen = load_task(task)
-        valid = validated(chosen, problem)  # as all that follows: before a model is loaded
+        validated(chosen, problem)  # as all that follows: before a model is loaded
         options: dict[str, Any] = {
-            "strategy": STRATEGIES.make(strategy, **(usual_settings(task, strategy) | settings_of(settings or []))),
-            "verifier": VERIFIERS.make(_default_verifier(chosen, valid) if verifier is None else verifier),
+            "strategy": STRATEGIES.make(strategy, **(usual_settings(chosen, strategy) | settings_of(settings or []))),
+            "verifier": None if verifier is None else VERIFIERS.make(verifier),
             "budget": budget_of(max_tokens, max_nodes, max_verifier_calls, max_seconds),
             "seed": seed,
         }
         check_model(model)
         with loading(not as_json):
-            engine = open_engine(model)
+            engine = open_engine(model, device, dtype)
         try:
             with Interrupt() as interrupt, watched(problem, interrupt, live, as_json) as view:
                 result = search(chosen, problem, engine=engine, on_event=view.update, **options)
@@ -105,7 +112,7 @@ def solve(
 
 @app.command(cls=ProblemCommand)
 def compare(
-    task: Annotated[str, typer.Argument(help="Such as game24.")],
+    task: Annotated[str, typer.Argument(help="Such as game24, or your own as module:attribute.")],
     problems: Annotated[list[str] | None, typer.Argument(help="Problems, one an argument.")] = None,
     puzzles: Annotated[Path | None, typer.Option(help="A csv with columns Rank and Puzzles.")] = None,
     rows: Annotated[str | None, typer.Option(help="Which ranks of that file, such as 901-1000.")] = None,
@@ -114,7 +121,10 @@ def compare(
         bool, typer.Option("--held-out-states", help="Puzzles of which it never saw a good three-number state either.")
     ] = False,
     only: Annotated[list[str] | None, typer.Option(help="Play these rows only, by label. Repeatable.")] = None,
+    list_rows: Annotated[bool, typer.Option("--list", help="List the rows by label, and play none.")] = False,
     model: Model = None,
+    device: Device = "cpu",
+    dtype: Dtype = "float32",
     seed: Seed = 0,
     at_once: Annotated[int, typer.Option(min=1, help="Searches in flight together; only seconds depend on it.")] = 8,
     max_tokens: MaxTokens = None,
@@ -136,14 +146,20 @@ def compare(
         from rksc_tot.tasks import load_task
 
         check_model(model)
+        importable_here(task)
         load_task(task)
         contenders = choose_contenders(task, only or [])
+        if list_rows:
+            print(*(contender.label for contender in contenders), sep="\n")
+            return
         chosen = choose_problems(problems or [], puzzles, rows, held_out, held_out_states)
         budget = budget_of(max_tokens, max_nodes, max_verifier_calls, max_seconds)
         finished: list[Row] = []
         try:
             with progress(len(contenders) * len(chosen), not as_json) as on_result:
-                comparison = Comparison(chosen, lambda: open_engine(model), seed, budget, at_once, on_result)
+                comparison = Comparison(
+                    chosen, lambda: open_engine(model, device, dtype), seed, budget, at_once, on_result
+                )
                 for contender in contenders:
                     finished.append(comparison.run(contender, finished))
         finally:  # whatever ends it, the rows that are done are shown
@@ -164,7 +180,7 @@ def tasks(debug: Debug = False) -> None:
 
 @app.command()
 def strategies(debug: Debug = False) -> None:
-    """List the strategies."""
+    """List the strategies, each with the settings that --set changes."""
     with one_sentence(debug):
         from rksc_tot.cli.output import write_list
         from rksc_tot.strategies import STRATEGIES
@@ -174,7 +190,7 @@ def strategies(debug: Debug = False) -> None:
 
 @app.command()
 def verifiers(debug: Debug = False) -> None:
-    """List the verifiers."""
+    """List the verifiers, each with its settings."""
     with one_sentence(debug):
         from rksc_tot.cli.output import write_list
         from rksc_tot.verifiers import VERIFIERS
@@ -188,7 +204,7 @@ def check_model(model: str | None) -> None:
         raise ConfigError("--model is empty", hint="name a model, or leave it out for the embedded one")
 
 
-def open_engine(model: str | None) -> Engine:
+def open_engine(model: str | None, device: str = "cpu", dtype: str = "float32") -> Engine:
     """The engine of a model, loaded without chatter.
 
     Importing torch and transformers makes a million objects that stay; without the garbage collector going through them
@@ -204,23 +220,7 @@ def open_engine(model: str | None) -> Engine:
         gc.enable()
     logging.set_verbosity_error()
     logging.disable_progress_bar()
-    return load_engine(model)
-
-
-def _default_verifier(task: Task, problem: Any) -> str:
-    """The model's own judgement where the task has a question for it, else what costs nothing.
-
-    No search asks at the root: a question that fails for want of a thought is a question all the same.
-    """
-    from rksc_tot.guard import Raised, guarded
-    from rksc_tot.task import Path
-
-    try:
-        with guarded("question"):
-            question = task.question(problem, Path())
-    except Raised:
-        return "lm_value"
-    return "likelihood" if question is None else "lm_value"
+    return load_engine(model, device=device, dtype=dtype)
 
 
 def _raise_if_nothing_ran(rows: list[Row]) -> None:
@@ -228,4 +228,7 @@ def _raise_if_nothing_ran(rows: list[Row]) -> None:
 
     failures = [failure for row in rows for failure in row.failures]
     if failures and len(failures) == sum(row.n for row in rows):
-        raise RkscTotError(f"every search failed, such as {failures[0].problem!r}: {failures[0].error}")
+        torn = len({failure.problem for failure in failures}) > 1 and not any(" " in f.problem for f in failures)
+        raise RkscTotError(
+            f"every search failed, such as {failures[0].problem!r}: {failures[0].error}", hint=QUOTES if torn else ""
+        )

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import NoReturn
 
-from rksc_tot.errors import RkscTotError
+from rksc_tot.errors import ConfigError, RkscTotError
 
 FAILED = 1
 USAGE = 2
@@ -23,6 +23,8 @@ INTERRUPTED = 130
 @contextmanager
 def one_sentence(debug: bool = False) -> Iterator[None]:
     """Turn an error within the block into one sentence on stderr and an exit code; ``debug`` lets it through.
+
+    What is wrong with a setting before there is a search (an error without a result) was given on the command line.
 
     The command itself leaves by ``typer.Exit``, so a SystemExit here is a plug-in's, and an error like any other.
     """
@@ -36,7 +38,7 @@ def one_sentence(debug: bool = False) -> Iterator[None]:
         if debug:
             raise
         _say(str(error))
-        raise SystemExit(FAILED) from None
+        raise SystemExit(USAGE if isinstance(error, ConfigError) and error.result is None else FAILED) from None
     except BaseException as error:
         if error.__class__.__module__.startswith(("typer", "click")):
             raise

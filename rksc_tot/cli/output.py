@@ -18,6 +18,7 @@ from rksc_tot.registry import Registry
 from rksc_tot.show.live import LiveTree
 from rksc_tot.show.plain import one_line
 from rksc_tot.show.report import report
+from rksc_tot.show.settings import setting_lines
 from rksc_tot.show.standings import standings
 from rksc_tot.solve import Result
 
@@ -73,15 +74,19 @@ def write_rows(rows: Sequence[Row], as_json: bool, **context: Any) -> None:
 
 
 def write_list(registry: Registry[Any]) -> None:
-    """Name and first line of every plug-in; one that does not work says so on its line."""
+    """Name and first line of every plug-in, and a line for each setting; one that does not work says so on its line."""
     names = registry.names()
     width = max(map(len, names), default=0)
     for name in names:
         try:
             summary = registry.summary(name)
         except RkscTotError as error:
-            summary = f"({error})"
+            summary, settings = f"({error})", []
+        else:
+            settings = setting_lines(registry.make(name), registry.base)
         print(f"{name:<{width}}  {one_line(summary)}")
+        for setting in settings:
+            print(f"{'':<{width}}    {one_line(setting)}")
 
 
 def _strict_json(value: object) -> str:

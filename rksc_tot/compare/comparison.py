@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,11 +15,11 @@ from pydantic import BaseModel, Field
 
 from rksc_tot.budget import Budget
 from rksc_tot.compare.intervals import wilson
-from rksc_tot.compare.lineup import Contender, Currency
+from rksc_tot.compare.lineup import EXACT, Contender, Currency
 from rksc_tot.compare.problems import refuse_repeats
 from rksc_tot.engine.base import Engine
 from rksc_tot.errors import RkscTotError
-from rksc_tot.solve import Result, asolve
+from rksc_tot.solve import Result, asolve, usual_settings
 from rksc_tot.task import Path, Task
 from rksc_tot.tasks import load_task
 
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
     from rksc_tot.verifiers import Verifier
 
 
+_PROBLEM: ContextVar[str] = ContextVar("problem")  # of the search that is running
 PLAYS: dict[Currency, int] = {"sampled": 1, "computed": 3}  # until a row has spent what it may: see chains_for
 
 
@@ -120,6 +124,7 @@ class Comparison:
         gate = asyncio.Semaphore(self.at_once)
 
         async def one(problem: str) -> Result | Failure:
+            _PROBLEM.set(problem)
             async with gate:
                 try:
                     return await _attempt(contender, problem, engine, self.budget, self.seed)
@@ -129,7 +134,8 @@ class Comparison:
                 finally:
                     self.on_result(contender.label)
 
-        return list(await asyncio.gather(*map(one, self.problems)))
+        with _warnings_name_their_problem():
+            return list(await asyncio.gather(*map(one, self.problems)))
 
 
 def chains_for(goal: float, costs: Sequence[tuple[int, float]]) -> int:
@@ -142,6 +148,24 @@ def chains_for(goal: float, costs: Sequence[tuple[int, float]]) -> int:
     return max(1, round(n1 + (goal - cost1) * (n1 - n0) / (cost1 - cost0))) if cost0 < cost1 else max(1, n1)
 
 
+@contextmanager
+def _warnings_name_their_problem() -> Iterator[None]:
+    """Begin each warning of a search with its problem: those of many searches come out together."""
+
+    def name_it(record: logging.LogRecord) -> bool:
+        problem = _PROBLEM.get(None)
+        if problem is not None:
+            record.msg, record.args = f"{problem}: {record.getMessage()}", ()
+        return True
+
+    log = logging.getLogger("rksc_tot")
+    log.addFilter(name_it)
+    try:
+        yield
+    finally:
+        log.removeFilter(name_it)
+
+
 async def _attempt(contender: Contender, problem: str, engine: Engine, budget: Budget, seed: int) -> Result:
     from rksc_tot.strategies import STRATEGIES
 
@@ -150,8 +174,10 @@ async def _attempt(contender: Contender, problem: str, engine: Engine, budget: B
         task,
         problem,
         engine=engine,
-        strategy=STRATEGIES.make(contender.strategy, **contender.options),
-        verifier=_checker(task) if contender.verifier is None else contender.verifier,
+        strategy=STRATEGIES.make(
+            contender.strategy, **{**usual_settings(task, contender.strategy), **contender.options}
+        ),
+        verifier=_checker(task) if contender.verifier == EXACT else contender.verifier,
         budget=budget,
         seed=seed,
     )
@@ -160,7 +186,7 @@ async def _attempt(contender: Contender, problem: str, engine: Engine, budget: B
 def _checker(task: Task) -> Verifier:
     from rksc_tot.verifiers import verifier
 
-    @verifier(name="exact checker")
+    @verifier(name=EXACT)
     def check(problem: Any, path: Path) -> float:
         return float(task.is_solution(problem, path) and task.check(problem, task.answer(problem, path)) is True)
 

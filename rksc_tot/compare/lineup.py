@@ -1,4 +1,4 @@
-"""Which contenders ``rksc-tot compare`` lets play, as data; their settings are the defaults of ``rksc-tot solve``."""
+"""Which contenders ``rksc-tot compare`` lets play, as data; what a contender leaves open is as ``solve`` has it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any, Literal
 from rksc_tot.errors import ConfigError
 
 Currency = Literal["sampled", "computed"]
+EXACT = "exact checker"
 
 
 @dataclass(frozen=True)
@@ -23,9 +24,9 @@ class Contender:
         Which prompt it starts from.
     strategy : str
     options : Mapping
-        Settings of the strategy.
-    verifier : str or None
-        None: the exact checker of the task, which is more than a search is told.
+        Settings of the strategy that differ from the task's usual ones.
+    verifier : str, optional
+        By default that of a search that names none. ``EXACT``: the task's own check, which is more than a search is told.
     equals : str, optional
         Label of an earlier row that has spent what this one may spend a problem.
     price : str, optional
@@ -38,7 +39,7 @@ class Contender:
     task: str
     strategy: str
     options: Mapping[str, Any] = field(default_factory=dict)
-    verifier: str | None = "likelihood"
+    verifier: str | None = None
     equals: str | None = None
     price: str | None = None
     currency: Currency = "sampled"
@@ -57,35 +58,27 @@ TOT = "ToT-BFS b=5"
 LINEUPS: dict[str, tuple[Contender, ...]] = {
     "game24": (
         Contender(COT, "game24-chain", "cot"),
-        Contender(VOTES, "game24-chain", "self_consistency", {"n": 20}),
-        Contender(TOT, "game24", "bfs", {"b": 5, "k": 32}, "lm_value"),
-        Contender("ToT-BFS b=5, random values (control)", "game24", "bfs", {"b": 5, "k": 32}, "random"),
-        Contender("ToT-DFS", "game24", "dfs", {"k": 32, "threshold": 0.5}, "lm_value"),
-        Contender("beam b=5", "game24", "beam", {"b": 5, "k": 32}, "lm_value"),
+        Contender(VOTES, "game24-chain", "self_consistency"),
+        Contender(TOT, "game24", "bfs"),
+        Contender("ToT-BFS b=5, random values (control)", "game24", "bfs", verifier="random"),
+        Contender("ToT-DFS", "game24", "dfs"),
+        Contender("beam b=5", "game24", "beam"),
         Contender(
             "best-of-n with an exact checker, at equal tokens", "game24-chain", "best_of_n",
-            verifier=None, equals=TOT, price=VOTES,
+            verifier=EXACT, equals=TOT, price=VOTES,
         ),
         Contender(
             "best-of-n with an exact checker, at equal computed tokens", "game24-chain", "best_of_n",
-            verifier=None, equals=TOT, price=VOTES, currency="computed",
+            verifier=EXACT, equals=TOT, price=VOTES, currency="computed",
         ),
     ),
 }  # fmt: skip
 
 
-def usual_settings(task: str, strategy: str) -> dict[str, Any]:
-    """The settings a task's line-up plays a strategy with; none where it does not."""
-    for contender in LINEUPS.get(task, ()):
-        if (contender.task, contender.strategy) == (task, strategy):
-            return dict(contender.options)
-    return {}
-
-
 def choose_contenders(task: str, only: Sequence[str] = ()) -> list[Contender]:
     """The contenders of a task, or those of the labels in ``only``.
 
-    A task without a line-up of its own has every strategy with its defaults.
+    A task without a line-up of its own has every strategy.
 
     Raises
     ------

@@ -32,12 +32,12 @@ def choose_problems(
         "--held-out": held_out,
         "--held-out-states": held_out_states,
     }
+    if rows is not None and file is None:
+        raise ConfigError(f"--rows {rows} without a file", hint="add --puzzles FILE")
     sources = [name for name, value in given.items() if value]
     if len(sources) != 1:
         said = f"{' and '.join(sources)} are given" if sources else "there is nothing to compare on"
         raise ConfigError(said, hint="give problems, or --puzzles FILE, or --held-out, or --held-out-states")
-    if rows is not None and file is None:
-        raise ConfigError(f"--rows {rows} without a file", hint="add --puzzles FILE")
     if held_out or held_out_states:
         return _held_out("roots" if held_out else "states")
     return _from_file(file, rows) if file else list(problems)

@@ -84,13 +84,14 @@ class LiveTree:
         self.view.settle(best)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
-        height = (options.height or console.height) - 4 if self._redraws else TALLEST
+        height = (options.height or console.height) - 5 if self._redraws else TALLEST
         signs = _ASCII if options.ascii_only else _SIGNS
         opened = self.view.open_nodes(max(5, height // 2))
         best = set(self.view.lineage(self.view.best))
         tree = Tree(plain(self.title, "bold"), guide_style="dim")
         self._grow(tree, 0, opened, best, signs, options.max_width)
         yield tree
+        yield _legend(signs)
         yield _status(self.view)
 
     def _grow(self, tree: Tree, id: int, opened: set[int], best: set[int], signs: dict[str, str], width: int) -> None:
@@ -127,6 +128,16 @@ def _line(node: Seen, on_best_path: bool, signs: dict[str, str], width: int) -> 
     thought.truncate(max(NARROWEST // 2, width - rest.cell_len), overflow="ellipsis")
     line = Text(no_wrap=True, overflow="ellipsis", style="bold green" if on_best_path else "dim" if node.pruned else "")
     return line.append_text(thought).append_text(rest)
+
+
+def _legend(signs: dict[str, str]) -> Text:
+    meanings = (
+        f"{signs['best'].strip()} best path",
+        f"{signs['done']} complete: its answer",
+        f"{signs['times']}2 written twice",
+        f"{signs['more']} folded: not shown",
+    )
+    return Text("   ".join(meanings), style="dim", no_wrap=True, overflow="ellipsis")
 
 
 def _status(view: TreeView) -> Text:

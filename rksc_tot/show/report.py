@@ -20,6 +20,7 @@ def report(result: Result) -> RenderableType:
         Text("path", style="bold"),
         *(lines or [Text("(no thought was kept)")]),
         _answer(result),
+        *_stopped(result),
         *_rejections(result),
         Text(),
         ledger_table(result.ledger),
@@ -55,6 +56,13 @@ def _answer(result: Result) -> Text:
     if verdict[0]:
         text.append(f"  ({verdict[0]})", style=verdict[1])
     return text
+
+
+def _stopped(result: Result) -> list[Text]:
+    """What ended the search before it was finished, where that has not been said with the answer."""
+    if result.answer is None or result.stopped == "finished":
+        return []
+    return [Text(f"stopped: {one_line(result.stopped)}", style="yellow")]
 
 
 def _rejections(result: Result, most: int = 2) -> list[Text]:

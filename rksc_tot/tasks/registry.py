@@ -17,11 +17,11 @@ TASKS: Registry[Task] = Registry(
 
 
 def load_task(name: str) -> Task:
-    """The task of that name.
+    """The task of that name, or what ``module:attribute`` names: a class, an object, or a function that makes one.
 
     Raises
     ------
     ConfigError
-        If there is none, or if the package that brings it cannot be imported.
+        If there is none, or if it cannot be imported or made.
     """
     return TASKS.make(name)

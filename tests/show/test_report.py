@@ -41,6 +41,7 @@ def result(**fields):
             {"answer": None, "correct": None, "stopped": "the budget of 3 nodes is used up"},
             "no answer; stopped: the budget of 3",
         ),
+        ({"stopped": "interrupted"}, "answer: a  (right)\nstopped: interrupted"),
         ({"path": []}, "(no thought was kept)"),
         ({}, "70.0%"),
         ({}, "strategy bfs (k=5), verifier random, seed 1"),
