@@ -16,7 +16,7 @@ from rksc_tot.cli.failing import FAILED, INTERRUPTED, NOT_SOLVED, USAGE
 from rksc_tot.compare import choose_contenders
 from rksc_tot.engine.mock import MockEngine
 from rksc_tot.errors import ModelLoadError
-from rksc_tot.strategies import STRATEGIES
+from rksc_tot.strategies import BFS, STRATEGIES
 from rksc_tot.task import Question, Task
 from rksc_tot.tasks import TASKS
 from rksc_tot.tasks.game24 import Game24
@@ -224,6 +224,14 @@ def test_what_a_question_raises_is_left_to_the_search(monkeypatch):
 
     monkeypatch.setattr(Game24, "question", leaves)
     assert "question raised SystemExit" in assert_one_sentence(run("solve", "game24", PUZZLE))
+
+
+def test_a_setting_that_is_wrong_within_a_search_is_an_error_not_wrong_usage(monkeypatch):
+    async def expands_nothing(self, search):
+        await search.expand([search.root], 0)
+
+    monkeypatch.setattr(BFS, "run", expands_nothing)
+    assert "k of at least 1" in assert_one_sentence(run("solve", "game24", PUZZLE), FAILED)
 
 
 def test_infinite_and_missing_numbers_are_strict_json():

@@ -50,10 +50,12 @@ def solve(
         str, typer.Argument(help="Such as game24 (see `rksc-tot tasks`), or your own as module:attribute.")
     ],
     problem: Annotated[str, typer.Argument(help='Such as "4 5 6 10".')],
-    strategy: Annotated[str, typer.Option(help="See `rksc-tot strategies`.")] = "bfs",
+    strategy: Annotated[str, typer.Option(help="See `rksc-tot strategies`; or your own, as a task.")] = "bfs",
     verifier: Annotated[
         str | None,
-        typer.Option(help="See `rksc-tot verifiers`. [default: lm_value if the task has a question, else likelihood]"),
+        typer.Option(
+            help="See `rksc-tot verifiers`; or your own, as a task. [default: lm_value if the task has a question, else likelihood]"
+        ),
     ] = None,
     settings: Settings = None,
     model: Model = None,
@@ -120,7 +122,9 @@ def compare(
     held_out_states: Annotated[
         bool, typer.Option("--held-out-states", help="Puzzles of which it never saw a good three-number state either.")
     ] = False,
-    only: Annotated[list[str] | None, typer.Option(help="Play these rows only, by label. Repeatable.")] = None,
+    only: Annotated[
+        list[str] | None, typer.Option(help="Play these rows only, by the label --list shows. Repeatable.")
+    ] = None,
     list_rows: Annotated[bool, typer.Option("--list", help="List the rows by label, and play none.")] = False,
     model: Model = None,
     device: Device = "cpu",

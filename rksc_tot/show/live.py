@@ -134,7 +134,7 @@ def _legend(signs: dict[str, str]) -> Text:
     meanings = (
         f"{signs['best'].strip()} best path",
         f"{signs['done']} complete: its answer",
-        f"{signs['times']}2 written twice",
+        f"{signs['times']}2 reached twice",
         f"{signs['more']} folded: not shown",
     )
     return Text("   ".join(meanings), style="dim", no_wrap=True, overflow="ellipsis")

@@ -42,6 +42,32 @@ def test_a_broken_plug_in_is_one_sentence_and_hides_no_other_task(monkeypatch, t
     assert load_task("game24").name == "game24"
 
 
+@pytest.mark.parametrize("name", ["rksc_tot.tasks.game24:whole_chains", "rksc_tot.tasks.game24:Game24"])
+def test_any_task_that_can_be_imported_is_named_as_module_and_attribute(name):
+    assert load_task(name).name == "game24"
+
+
+@pytest.mark.parametrize("name", ["", ":", "a:", ":b", "a:b:c", "a b:c", "a"])
+def test_a_name_that_is_no_module_and_attribute_is_told_how_to_write_one(name):
+    with pytest.raises(ConfigError, match="there is no task .*module:attribute"):
+        load_task(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("math:pi", "is float, not a Task - correct what that names"),
+        ("math:sqrt", "cannot be made: TypeError"),
+        ("math:no", "check module and attribute"),
+        ("no_such_module:Task", "check module and attribute"),
+    ],
+)
+def test_what_is_wrong_with_a_named_attribute_is_not_blamed_on_an_entry_point(name, says):
+    with pytest.raises(ConfigError, match=says) as caught:
+        load_task(name)
+    assert "entry point" not in str(caught.value)
+
+
 @pytest.fixture
 def ready_made(monkeypatch):
     """A strategy that is announced as an object, not as a class."""
