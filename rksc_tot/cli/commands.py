@@ -54,7 +54,8 @@ def solve(
     verifier: Annotated[
         str | None,
         typer.Option(
-            help="See `rksc-tot verifiers`; or your own, as a task. [default: lm_value if the task has a question, else likelihood]"
+            help="See `rksc-tot verifiers`; or your own, as a task. "
+            "[default: lm_value if the task has a question, else likelihood]"
         ),
     ] = None,
     settings: Settings = None,

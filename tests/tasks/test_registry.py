@@ -49,7 +49,7 @@ def test_any_task_that_can_be_imported_is_named_as_module_and_attribute(name):
 
 @pytest.mark.parametrize("name", ["", ":", "a:", ":b", "a:b:c", "a b:c", "a"])
 def test_a_name_that_is_no_module_and_attribute_is_told_how_to_write_one(name):
-    with pytest.raises(ConfigError, match="there is no task .*module:attribute"):
+    with pytest.raises(ConfigError, match=r"there is no task .*module:attribute"):
         load_task(name)
 
 
