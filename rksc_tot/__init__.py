@@ -33,9 +33,10 @@ if TYPE_CHECKING:
     )
     from rksc_tot.ledger import Ledger
     from rksc_tot.solve import Result, asolve, astream, solve, stream
+    from rksc_tot.strategies import Strategy
     from rksc_tot.task import Path, Question, Reject, Task, Thought, function_task
     from rksc_tot.tree import Node, ReasoningTree
-    from rksc_tot.verifiers import verifier
+    from rksc_tot.verifiers import Verifier, verifier
 
 __all__ = [
     "Budget",
@@ -54,10 +55,12 @@ __all__ = [
     "Result",
     "RkscTotError",
     "Sampling",
+    "Strategy",
     "Task",
     "TaskError",
     "Thought",
     "UnsupportedModel",
+    "Verifier",
     "VerifierError",
     "asolve",
     "astream",
@@ -88,9 +91,10 @@ _HOME = {
     ),
     "ledger": ("Ledger",),
     "solve": ("Result", "asolve", "astream", "solve", "stream"),
+    "strategies": ("Strategy",),
     "task": ("Path", "Question", "Reject", "Task", "Thought", "function_task"),
     "tree": ("Node", "ReasoningTree"),
-    "verifiers": ("verifier",),
+    "verifiers": ("Verifier", "verifier"),
 }
 _MODULE = {name: module for module, names in _HOME.items() for name in names}
 

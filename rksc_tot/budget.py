@@ -10,8 +10,9 @@ from rksc_tot.settings import Settings
 class Budget(Settings):
     """Limits that are never exceeded by one; None means no limit.
 
-    ``tokens``: sampled tokens of all branches. ``nodes``: nodes beside the root. ``verifier_calls``: nodes scored.
-    ``seconds``: wall time; no forward pass starts after it.
+    ``tokens``: sampled tokens of all branches. ``nodes``: nodes beside the root. ``verifier_calls``: nodes scored;
+    where only some of a level can be, the search ends there, since thoughts without scores cannot be told apart. ``seconds``:
+    wall time; no forward pass starts after it.
     """
 
     kind = "budget"

@@ -15,9 +15,18 @@ from rksc_tot.task import Question, Task
 
 
 class Fault(str):
-    """Why a thought is turned away, where that is the task's own failing and not its verdict."""
+    """Why a thought is turned away, where that is the task's own failing and not its verdict.
 
-    __slots__ = ()
+    ``error``: what the task raised, None where it returned something that cannot be used.
+    """
+
+    error: BaseException | None
+
+    def __new__(cls, text: object, error: BaseException | None = None) -> Fault:
+        """The text of an error that user code raised keeps the error itself."""
+        fault = super().__new__(cls, text)
+        fault.error = text.error if isinstance(text, Raised) else error
+        return fault
 
 
 def setting_faults(task: Task) -> Iterator[tuple[str, str]]:
@@ -44,17 +53,17 @@ def setting_faults(task: Task) -> Iterator[tuple[str, str]]:
             yield name, sentence(error)
 
 
-def problem_fault(problem: object) -> str | None:
+def problem_fault(problem: object) -> Fault | None:
     """What is wrong with a problem as the name of a random stream, as the end of a sentence, or None."""
     try:
         with guarded("its str()"):
             text = str(problem)
     except Raised as raised:
-        return f"has no text: {raised}"
+        return Fault(f"has no text: {raised}", raised.error)
     if fault := text_fault(text):
-        return fault
+        return Fault(fault)
     if _has_address(problem):
-        return "has an address in its str(), so that no seed would give the same search twice: write its __str__"
+        return Fault("has an address in its str(), so that no seed would give the same search twice: write its __str__")
     return None
 
 
@@ -93,8 +102,6 @@ def label_fault(labels: object) -> str | None:
     """What is wrong with the labels of a question, as a sentence, or None."""
     if not isinstance(labels, Mapping) or not all(isinstance(label, str) for label in labels):
         return f"the labels are {shown(labels)}, not a mapping from label to worth"
-    if len(labels) < 2:
-        return f"the labels are {shown(dict(labels))}: a question needs at least two"
     if len({label.strip() for label in labels}) < len(labels) or not all(label.strip() for label in labels):
         return f"the labels {', '.join(map(repr, labels))} are empty or not distinct"
     for label, worth in labels.items():
@@ -102,6 +109,8 @@ def label_fault(labels: object) -> str | None:
             return f"the label {label!r} {fault}"
         if finite(worth) is None:
             return f"the label {label!r} is worth {shown(worth)}, not a finite number"
+    if len(labels) < 2:
+        return f"the labels are {shown(dict(labels))}: a question needs at least two"
     return None
 
 

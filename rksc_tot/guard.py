@@ -55,9 +55,12 @@ def named(error: BaseException) -> str:
 
 
 def shown(value: object, longest: int = 80) -> str:
-    """A value for a message, cut to ``longest`` characters."""
+    """A value for a message, cut to ``longest`` characters; a closing quote or bracket stays."""
     text = said(value, repr)
-    return text if len(text) <= longest else text[: longest - 1] + "…"
+    if len(text) <= longest:
+        return text
+    end = "…" + (text[-1] if text[-1] in "'\")]}>" else "")
+    return text[: longest - len(end)] + end
 
 
 def said(value: object, say: Callable[[Any], str] = str) -> str:

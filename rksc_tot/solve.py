@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Required, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict, TypeVar, Unpack
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer
 
@@ -13,11 +13,11 @@ from rksc_tot.budget import Budget, BudgetReached
 from rksc_tot.engine.base import Engine
 from rksc_tot.errors import ConfigError, RkscTotError, TaskError
 from rksc_tot.events import Event
-from rksc_tot.guard import Raised, guarded, named, shown
+from rksc_tot.guard import Raised, guarded, named, said, shown
 from rksc_tot.ledger import Ledger
 from rksc_tot.running import run_async
 from rksc_tot.search import Search
-from rksc_tot.search.judgement import HINT, validated
+from rksc_tot.search.judgement import HINT, read_verdict, validated
 from rksc_tot.streaming import AsyncEventStream, EventStream
 from rksc_tot.task import Path, Task
 from rksc_tot.tree import ReasoningTree
@@ -33,10 +33,11 @@ REASONS = 10  # kept in a result
 class Result(BaseModel):
     """What a search found.
 
-    ``answer``: of the best complete path, None if there is none. ``correct``: the task's own check of it, None if the task
-    cannot tell. ``best``: id of the node the answer is read from, or of the best unfinished node. ``path``: its thoughts.
-    ``stopped``: ``finished``, or what ended the search before. ``rejections``: how many thoughts were turned away for each
-    reason, the ten commonest, the commonest first. ``settings``: strategy, verifier, sampling, seed.
+    ``problem``: as it was given if that was a string, else the task's own form of it as text. ``answer``: of the best
+    complete path, None if there is none. ``correct``: the task's own check of it, None if the task cannot tell. ``best``: id
+    of the node the answer is read from, or of the best unfinished node. ``path``: its thoughts. ``stopped``: ``finished``,
+    or what ended the search before. ``rejections``: how many thoughts were turned away for each reason, the ten commonest,
+    the commonest first. ``settings``: strategy, verifier, sampling, seed.
     ``numerics``: what the figures depend on besides (dtype, device, versions).
     """
 
@@ -59,9 +60,8 @@ class Result(BaseModel):
 
 
 class Options(TypedDict, total=False):
-    """Keyword arguments of :func:`asolve` that :func:`solve`, :func:`stream` and :func:`astream` take as well."""
+    """What :func:`solve`, :func:`stream` and :func:`astream` hand on to :func:`asolve`."""
 
-    engine: Required[Engine]
     strategy: Strategy | str
     verifier: Verifier | str | None
     budget: Budget | None
@@ -126,34 +126,40 @@ async def asolve(
     try:
         stopped = await _run(search, strategy, on_event)
     except (Exception, asyncio.CancelledError) as error:
-        result = _result(search, strategy, f"failed: {error if isinstance(error, RkscTotError) else named(error)}")
+        why = f"failed: {error if isinstance(error, RkscTotError) else named(error)}"
+        result = _result(search, strategy, problem, why)
         with contextlib.suppress(AttributeError):  # an exception class may forbid it
             error.result = result  # type: ignore[union-attr]
         raise
-    return _result(search, strategy, stopped)
+    return _result(search, strategy, problem, stopped)
 
 
 def solve(
-    task: Task | str, problem: Any, *, on_event: Callable[[Event], None] | None = None, **options: Unpack[Options]
+    task: Task | str,
+    problem: Any,
+    *,
+    engine: Engine,
+    on_event: Callable[[Event], None] | None = None,
+    **options: Unpack[Options],
 ) -> Result:
     """:func:`asolve` for code that is not async. Where an event loop is running (a notebook), it works in a thread."""
-    return run_async(asolve(task, problem, on_event=on_event, **options))
+    return run_async(asolve(task, problem, engine=engine, on_event=on_event, **options))
 
 
-def stream(task: Task | str, problem: Any, **options: Unpack[Options]) -> EventStream[Result]:
+def stream(task: Task | str, problem: Any, *, engine: Engine, **options: Unpack[Options]) -> EventStream[Result]:
     """A search to step through: ``for event in (run := stream(…)): …``, then ``run.result``.
 
     Parameters and errors are those of :func:`asolve`; errors are raised by the loop.
     """
-    return EventStream(lambda on_event: asolve(task, problem, on_event=on_event, **options))
+    return EventStream(lambda on_event: asolve(task, problem, engine=engine, on_event=on_event, **options))
 
 
-def astream(task: Task | str, problem: Any, **options: Unpack[Options]) -> AsyncEventStream[Result]:
+def astream(task: Task | str, problem: Any, *, engine: Engine, **options: Unpack[Options]) -> AsyncEventStream[Result]:
     """A search to step through: ``async for event in (run := astream(…)): …``, then ``run.result``.
 
     Parameters and errors are those of :func:`asolve`; errors are raised by the loop.
     """
-    return AsyncEventStream(lambda on_event: asolve(task, problem, on_event=on_event, **options))
+    return AsyncEventStream(lambda on_event: asolve(task, problem, engine=engine, on_event=on_event, **options))
 
 
 async def _run(search: Search, strategy: Strategy, on_event: Callable[[Event], None] | None) -> str:
@@ -172,7 +178,7 @@ async def _run(search: Search, strategy: Strategy, on_event: Callable[[Event], N
     return search.limits.stopped or stopped
 
 
-def _result(search: Search, strategy: Strategy, stopped: str) -> Result:
+def _result(search: Search, strategy: Strategy, given: Any, stopped: str) -> Result:
     task, best = search.task, search.best
     answer = search.answer(best) if best.finished else None
     settings = {
@@ -184,7 +190,7 @@ def _result(search: Search, strategy: Strategy, stopped: str) -> Result:
         "seed": search.seed,
     }
     return Result(
-        problem=str(search.problem),
+        problem=said(given if isinstance(given, str) else search.problem),
         answer=answer,
         correct=None if answer is None else _checked(search, answer),
         best=best.id,
@@ -199,13 +205,10 @@ def _result(search: Search, strategy: Strategy, stopped: str) -> Result:
 
 
 def _checked(search: Search, answer: str) -> bool | None:
-    try:
-        with guarded("check"):
-            correct = search.task.check(search.problem, answer)
-            return None if correct is None else bool(correct)
-    except Raised as raised:
-        search.warn("check", f"{raised} on {shown(answer)}; the result is reported as not checked")
-        return None
+    correct, fault = read_verdict(search.task, search.problem, answer)
+    if fault:
+        search.warn("check", f"{fault} on {shown(answer)}; the result is reported as not checked")
+    return correct
 
 
 def _task(task: Task | str) -> Task:

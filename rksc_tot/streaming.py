@@ -26,6 +26,8 @@ class _Run(Generic[R]):
         Given the callback for events, the coroutine that searches.
     """
 
+    _hint = "take its events to the end first"
+
     def __init__(self, start: Start[R]) -> None:
         self._start = start
         self._result: R | None = None
@@ -41,7 +43,7 @@ class _Run(Generic[R]):
     def result(self) -> R:
         """What the search found, the best so far if it was left early. Raises ConfigError while it has not ended."""
         if self._result is None:
-            raise ConfigError("the stream has no result yet", hint="take its events to the end first")
+            raise ConfigError("the stream has no result yet", hint=self._hint)
         return self._result
 
 
@@ -90,12 +92,15 @@ class EventStream(_Run[R]):
 class AsyncEventStream(_Run[R]):
     """Events of one search in an ``async for`` loop.
 
-    Leaving the loop early cancels the search; ``result`` is then the best so far.
+    Leaving the loop early cancels the search; once ``await run.aclose()`` has seen it end, ``result`` is the best so far.
     """
+
+    _hint = "take its events to the end first, or await its aclose()"
+    _task: asyncio.Task[None] | None = None
 
     async def __aiter__(self) -> AsyncIterator[Event]:
         events: asyncio.Queue[Event | None] = asyncio.Queue()
-        search = asyncio.ensure_future(self._search(events.put_nowait))
+        search = self._task = asyncio.ensure_future(self._search(events.put_nowait))
         search.add_done_callback(lambda _: events.put_nowait(None))
         try:
             while (event := await events.get()) is not None:
@@ -104,3 +109,9 @@ class AsyncEventStream(_Run[R]):
             search.cancel()
             await asyncio.wait({search})
         search.result()
+
+    async def aclose(self) -> None:
+        """Cancel the search, and wait until it has ended; a second time is no error."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait({self._task})

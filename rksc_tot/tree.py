@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path as FilePath
+from types import ModuleType
 from typing import Any
 
 import networkx as nx
@@ -71,6 +72,15 @@ class ReasoningTree:
     def __iter__(self) -> Iterator[Node]:
         return (data["node"] for _, data in self.graph.nodes(data=True))
 
+    def __eq__(self, other: object) -> bool:
+        """Whether all nodes are the same; handles do not count."""
+        return isinstance(other, ReasoningTree) and self.to_records() == other.to_records()
+
+    __hash__ = None  # type: ignore[assignment]  # it grows
+
+    def __repr__(self) -> str:
+        return f"<ReasoningTree of {len(self)} nodes, depth {max((node.depth for node in self), default=0)}>"
+
     @property
     def root(self) -> Node:
         """The node without a thought."""
@@ -108,18 +118,29 @@ class ReasoningTree:
 
     # -- export and reload, without KV -------------------------------------------------------------------------------
 
-    def to_json(self) -> str:
-        """All nodes as a JSON array. What JSON has no number for is a string, such as ``"-Infinity"``."""
-        return json.dumps(self.to_records(), ensure_ascii=False)
+    def to_json(self, file: FilePath | str | None = None) -> str:
+        """All nodes as a JSON array, written to a file as well if one is given.
+
+        What JSON has no number for is a string, such as ``"-Infinity"``.
+        """
+        text = json.dumps(self.to_records(), ensure_ascii=False)
+        if file is not None:
+            with _writing(file):
+                FilePath(file).write_text(text, encoding="utf-8")
+        return text
 
     def to_records(self) -> list[dict[str, Any]]:
         """All nodes as plain values that JSON can hold."""
         return [json.loads(node.model_dump_json()) for node in self]
 
     @classmethod
-    def from_json(cls, text: str) -> ReasoningTree:
-        """The tree :meth:`to_json` wrote. Raises ConfigError if it is not one."""
-        with _reading("the text", "JSON"):
+    def from_json(cls, source: FilePath | str) -> ReasoningTree:
+        """The tree :meth:`to_json` wrote: a string is its text, a ``pathlib.Path`` its file.
+
+        Raises ConfigError if it is not one.
+        """
+        with _reading(repr(str(source)) if isinstance(source, FilePath) else "the text", "JSON"):
+            text = source.read_text(encoding="utf-8") if isinstance(source, FilePath) else source
             return cls.from_records(json.loads(text))
 
     @classmethod
@@ -133,16 +154,21 @@ class ReasoningTree:
                 node = Node.model_validate(record)
             except ValidationError as error:
                 raise ConfigError(f"node {at}: {sentence(error)}") from None
-            parent = None if node.parent is None or not 0 <= node.parent < at else tree[node.parent]
+            parent = tree[node.parent] if node.parent is not None and 0 <= node.parent < at else None
             depth = parent.depth + 1 if parent else 0
-            if (node.id, node.parent is None, node.depth) != (at, at == 0, depth):
+            if (
+                (node.id, node.depth) != (at, depth)
+                or (parent is None) != (at == 0)
+                or (at == 0 and node.parent is not None)
+            ):
                 raise ConfigError(f"node {at} is out of place", hint="each node comes after its parent")
             tree._insert(node)
         return tree
 
     def to_graphml(self, file: FilePath | str) -> None:
         """Write GraphML; each node has its fields as attributes and its whole record in ``record``."""
-        nx.write_graphml(self._plain(), file)
+        with _writing(file):
+            nx.write_graphml(self._plain(), file)
 
     @classmethod
     def from_graphml(cls, file: FilePath | str) -> ReasoningTree:
@@ -154,14 +180,18 @@ class ReasoningTree:
     def to_dot(self, file: FilePath | str) -> None:
         """Write Graphviz DOT (extra ``dot``)."""
         _pydot()
-        nx.nx_pydot.write_dot(_quoted(self._plain()), file)
+        with _writing(file):
+            nx.nx_pydot.write_dot(_quoted(self._plain()), file)
 
     @classmethod
     def from_dot(cls, file: FilePath | str) -> ReasoningTree:
         """The tree :meth:`to_dot` wrote (extra ``dot``). Raises ConfigError if it is not one."""
-        _pydot()
+        pydot = _pydot()
         with _reading(repr(str(file)), "DOT"), contextlib.redirect_stdout(io.StringIO()):  # pydot prints its complaints
-            graph = nx.nx_pydot.read_dot(file)
+            graphs = pydot.graph_from_dot_data(FilePath(file).read_text(encoding="utf-8"))
+            if not graphs:
+                raise ConfigError("it cannot be parsed")
+            graph = nx.nx_pydot.from_pydot(graphs[0])
             found = {int(id): data["record"] for id, data in graph.nodes(data=True) if "record" in data}
             records = [bytes.fromhex(record.strip('"')).decode() for _, record in sorted(found.items())]
             return cls.from_records(list(map(json.loads, records)))
@@ -192,6 +222,15 @@ def _reading(what: str, form: str) -> Iterator[None]:
         raise ConfigError(f"{what} is not a tree in {form}: {' '.join(named(error).split())}") from None
 
 
+@contextmanager
+def _writing(file: FilePath | str) -> Iterator[None]:
+    """Turn what the system says of a file into a ConfigError."""
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(f"{str(file)!r} cannot be written: {error.strerror or error}") from None
+
+
 def _printable(text: str) -> str:
     """Text without the control characters XML forbids."""
     return "".join(c if c.isprintable() or c in "\n\t" else "�" for c in text)
@@ -207,8 +246,9 @@ def _quoted(graph: nx.DiGraph[int]) -> nx.DiGraph[int]:
     return graph
 
 
-def _pydot() -> None:
+def _pydot() -> ModuleType:
     try:
-        import pydot  # noqa: F401
+        import pydot
     except ImportError:
         raise MissingExtra("DOT needs pydot", hint="pip install 'rksc_tot[dot]'") from None
+    return pydot

@@ -7,9 +7,9 @@ import rksc_tot
 
 PUBLIC = {
     "Budget", "CacheError", "ConfigError", "ContextOverflow", "EngineError", "Ledger", "MissingExtra", "ModelLoadError", "Node",
-    "Path", "Question", "ReasoningTree", "Reject", "Result", "RkscTotError", "Sampling", "Task", "TaskError", "Thought",
-    "UnsupportedModel", "VerifierError", "asolve", "astream", "check_task", "function_task", "load_engine", "solve", "stream",
-    "verifier",
+    "Path", "Question", "ReasoningTree", "Reject", "Result", "RkscTotError", "Sampling", "Strategy", "Task", "TaskError",
+    "Thought", "UnsupportedModel", "Verifier", "VerifierError", "asolve", "astream", "check_task", "function_task",
+    "load_engine", "solve", "stream", "verifier",
 }  # fmt: skip
 
 

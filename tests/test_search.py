@@ -426,13 +426,21 @@ async def test_each_node_is_scored_once():
     assert [event.node for event in events if event.kind == "scored"] == [1, 2, 3]
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), None, True, "0.5", 1j, [1.0], 10**400])
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), None, "0.5", 1j, [1.0], 10**400])
 async def test_a_score_that_is_no_finite_number_names_verifier_node_and_value(value):
     search = make_search(verifier=Constant(value=value))
     level = await search.expand([search.root], 1)
     with pytest.raises(VerifierError, match=r"'constant' gave .* for node 1 .* - return a finite number") as caught:
         await search.score(level)
     assert repr(value)[:70] in str(caught.value)
+
+
+@pytest.mark.parametrize("value", [True, False])
+async def test_pass_and_fail_are_the_scores_one_and_zero(value):
+    search = make_search(verifier=Constant(value=value))
+    [node] = await search.expand([search.root], 1)
+    await search.score([node])
+    assert (node.score, type(node.score)) == (float(value), float)
 
 
 async def test_too_few_scores_are_refused():
@@ -580,6 +588,19 @@ async def test_what_is_cut_short_is_kept_and_the_next_call_stops():
     with pytest.raises(BudgetReached, match="2 verifier calls"):
         await search.score(level)
     assert [event.reason for event in events if event.kind == "budget"] == ["the budget of 3 nodes is used up"]
+
+
+async def test_what_could_be_scored_only_in_part_is_not_expanded():
+    search = make_search(budget=Budget(verifier_calls=2), verifier=Constant())
+    await search.score(await search.expand([search.root], 2))
+    level = await search.expand([search.root], 3, round=1)  # all were scored until here
+    with pytest.raises(BudgetReached, match="2 verifier calls"):
+        await search.score(level)
+    search = make_search(budget=Budget(verifier_calls=2), verifier=Constant())
+    level = await search.expand([search.root], 3)
+    await search.score(level)
+    with pytest.raises(BudgetReached, match="2 verifier calls"):
+        await search.expand(level, 1)
 
 
 async def test_calls_side_by_side_do_not_exceed_a_budget_together():

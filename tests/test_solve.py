@@ -79,6 +79,76 @@ def test_without_a_verifier_the_model_judges_where_the_task_has_a_question(quest
     assert result.settings["verifier"] == verifier
 
 
+@pytest.mark.parametrize("front", [solve, asolve, stream, astream])
+def test_a_missing_engine_is_named_with_the_function_that_was_called(front):
+    with pytest.raises(TypeError, match=rf"^{front.__name__}\(\) missing .* 'engine'$"):
+        front(make_task(), 1)
+
+
+def _broken(*args):
+    return {}["oops"]
+
+
+@pytest.mark.parametrize(
+    ("broken", "options"),
+    [
+        ({"validate": _broken}, {}),
+        ({"prompt": _broken}, {}),
+        ({"parse": _broken}, {}),
+        ({"is_solution": _broken}, {}),
+        ({"state_key": _broken}, {}),
+        ({"state_key": lambda problem, path: _broken() if path else None}, {}),
+        ({"answer": _broken}, {}),
+        ({"question": _broken}, {}),
+        ({"question": _broken}, {"verifier": "lm_value"}),
+        ({"mode": "propose", "propose_prompt": _broken}, {}),
+        ({"mode": "propose", "split": _broken}, {}),
+        ({}, {"verifier": verifier(_broken)}),
+        ({}, {"verifier": verifier(timeout=None)(_broken)}),
+    ],
+)
+def test_what_user_code_raised_is_the_cause_of_the_error_and_nothing_else_is(broken, options):
+    with pytest.raises((TaskError, VerifierError)) as caught:
+        solve(make_task(**broken), 1, engine=make_engine(), **options)
+    error = caught.value
+    assert isinstance(error.__cause__, KeyError)
+    assert error.__cause__.__traceback__ is not None
+    while error is not None:
+        assert not isinstance(error, RuntimeError)
+        error = error.__cause__ or error.__context__
+
+
+@pytest.mark.parametrize(
+    ("broken", "options"),
+    [
+        ({"is_solution": lambda problem, path: _broken() if len(path) == 2 else False}, {}),
+        ({"state_key": lambda problem, path: _broken() if len(path) == 2 else None}, {}),
+        (
+            {"answer": lambda problem, path: _broken() if int(path[0].text) % 2 else "1"},
+            {"strategy": "self_consistency"},
+        ),
+        ({}, {"verifier": verifier(lambda problem, path: _broken() if len(path) == 2 else 1)}),
+    ],
+)
+def test_user_code_that_fails_on_some_thoughts_only_is_one_warning(broken, options, caplog):
+    with caplog.at_level(logging.WARNING, "rksc_tot"):
+        solve(make_task(**broken), 1, engine=make_engine(), **options)
+    [record] = caplog.records
+    assert "raised KeyError: 'oops'" in record.message
+
+
+@pytest.mark.parametrize("correct", ["no", 1, []])
+def test_a_check_that_does_not_say_true_or_false_is_reported_as_not_checked(correct, caplog):
+    with caplog.at_level(logging.WARNING, "rksc_tot"):
+        assert solve(make_task(check=lambda problem, answer: correct), 1, engine=make_engine()).correct is None
+    assert f"check returned {correct!r}, not True, False or None" in caplog.text
+
+
+def test_the_result_names_the_problem_as_it_was_given():
+    task = make_task(validate=lambda problem: tuple(map(int, problem)))
+    assert [solve(task, given, engine=make_engine()).problem for given in ("12", ["1", "2"])] == ["12", "(1, 2)"]
+
+
 @pytest.mark.parametrize("correct", [True, False, None])
 def test_the_tasks_own_check_is_reported_and_never_guides(correct):
     assert solve(make_task(check=lambda problem, answer: correct), 1, engine=make_engine()).correct is correct
@@ -229,7 +299,7 @@ def test_where_nothing_was_kept_the_result_and_the_log_say_why(options, caplog):
         result = solve(make_task(**options), 1, engine=engine, strategy=BFS(k=4))
     [(reason, times)] = result.rejections.items()
     assert (times, result.stopped) == (4, "finished")
-    assert f"all 4 thoughts were turned away, 4 of them because: {reason}" in caplog.text
+    assert f"all 4 thoughts were turned away because: {reason}" in caplog.text
 
 
 def test_the_commonest_reasons_are_kept_the_commonest_first():
@@ -298,6 +368,21 @@ def test_a_callback_may_stop_the_search(strategy):
         assert len(seen) == stop_at
 
 
+@pytest.mark.parametrize("mode", ["sample", "propose"])
+def test_a_model_that_ends_its_text_at_once_is_the_reason_given(mode, caplog):
+    class Ended(MockEngine):
+        async def generate(self, requests, account):
+            replies = await super().generate(requests, account)
+            return [[completion._replace(text="", finish="eos") for completion in reply] for reply in replies]
+
+    engine = Ended(lambda text, rng: "1\n")
+    with caplog.at_level(logging.WARNING, "rksc_tot"):
+        result = solve(make_task(mode=mode), 1, engine=engine)
+    assert list(result.rejections) == ["the model ended its text here"]
+    assert "turned away because: the model ended its text here" in caplog.text
+    assert engine.handles == 0
+
+
 # -- streams ---------------------------------------------------------------------------------------------------------------
 
 
@@ -357,6 +442,18 @@ async def test_leaving_an_async_stream_cancels_the_search_and_keeps_the_best_so_
     assert engine.handles == 0
     assert len(run.result.path) == 1
     assert run.result.stopped == "failed: CancelledError"
+
+
+async def test_a_broken_async_loop_has_its_best_so_far_once_the_stream_is_closed():
+    engine = make_engine()
+    run = astream(make_task(), 1, engine=engine)
+    async for event in run:
+        if event.kind == "added" and event.node.depth == 1:
+            break
+    for _ in range(2):
+        await run.aclose()
+    assert engine.handles == 0
+    assert len(run.result.path) >= 1
 
 
 async def test_streams_raise_the_error_of_the_search():

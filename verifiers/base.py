@@ -14,6 +14,7 @@ from pydantic import ConfigDict
 
 from rksc_tot.engine.base import LabelRequest, LabelScores
 from rksc_tot.errors import ContextOverflow, VerifierError
+from rksc_tot.guard import Raised
 from rksc_tot.registry import Registry
 from rksc_tot.search import Search
 from rksc_tot.settings import Settings
@@ -36,14 +37,16 @@ class Verifier(Settings):
     async def score(self, search: Search, nodes: Sequence[Node]) -> Sequence[Score]:
         """One entry for each node, in order.
 
-        A finite number is its score; a VerifierError says why this node could not be scored and prunes it; None means that
-        the time ran out before its turn. Raising ends the search.
+        A finite number is its score (True is 1, False 0); a VerifierError says why this node could not be scored and prunes
+        it; None means that the time ran out before its turn. Raising ends the search.
         """
         raise NotImplementedError
 
-    def failure(self, node: Node, what: str, hint: str = "") -> VerifierError:
-        """The error that says what went wrong with a node."""
-        return VerifierError(f"verifier {self.name!r} failed on node {node.id}: {what}", hint=hint)
+    def failure(self, node: Node, what: object, hint: str = "") -> VerifierError:
+        """The error that says what went wrong with a node; where user code raised, that is its cause."""
+        error = VerifierError(f"verifier {self.name!r} failed on node {node.id}: {what}", hint=hint)
+        error.__cause__ = what.error if isinstance(what, Raised) else None
+        return error
 
 
 async def ask_labels(search: Search, requests: Sequence[LabelRequest]) -> list[LabelScores | ContextOverflow | None]:

@@ -38,8 +38,8 @@ class FunctionVerifier(Verifier):
     """Asks a function.
 
     A node on which the function raises, or does not return in time, is pruned and the search goes on, unless the function
-    has failed on every node so far: then nothing can be verified and VerifierError is raised. A return value that is no
-    finite number is a mistake in the function and always raises.
+    has failed on every node so far: then nothing can be verified and VerifierError is raised. A return value that is
+    neither a finite number nor a bool is a mistake in the function and always raises.
 
     Parameters
     ----------
@@ -69,6 +69,11 @@ class FunctionVerifier(Verifier):
     def __call__(self, problem: Any, path: Path) -> Any:
         """The function itself."""
         return self.function(problem, path)
+
+    @property
+    def __wrapped__(self) -> Function:
+        """The function, whose documentation is the verifier's."""
+        return self.function
 
     @property
     def is_async(self) -> bool:
@@ -112,7 +117,7 @@ class FunctionVerifier(Verifier):
         try:
             value: Score = await attempts(self._attempt, search, path)
         except Raised as raised:
-            return self.failure(node, str(raised), self._tries)
+            return self.failure(node, raised, self._tries)
         except TimeoutError:
             if search.limits.late():
                 return None
@@ -188,7 +193,7 @@ def verifier(
 def verifier(
     function: Function | None = None, /, *, name: str | None = None, **options: Any
 ) -> FunctionVerifier | Callable[[Function], FunctionVerifier]:
-    """Make a verifier of a function of (problem, path) that returns a number, higher is better.
+    """Make a verifier of a function of (problem, path) that returns a number, higher is better, or True or False.
 
     Bare or with options, which are the fields of :class:`FunctionVerifier`; ``name`` is the function's by default.
     """

@@ -46,7 +46,7 @@ class LMValue(Verifier):
                 question = search.task.question(search.problem, search.path(node))
                 fault = None if question is None else question_fault(question)
         except Raised as raised:
-            return self.failure(node, str(raised))
+            return self.failure(node, raised)
         if question is None:
             return self.failure(node, "the task has no question for it", "write Task.question or use another verifier")
         if fault:

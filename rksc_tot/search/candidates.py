@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from rksc_tot.faults import Fault, text_fault
-from rksc_tot.guard import Raised, guarded, said
+from rksc_tot.faults import Fault
+from rksc_tot.search.judgement import read_answer
 from rksc_tot.search.scoring import ranked, rounded
 from rksc_tot.task import Task
 from rksc_tot.tree import Node, ReasoningTree
@@ -36,24 +36,19 @@ class Candidates:
         return self._answers[node.id]
 
     def _read(self, node: Node) -> str | None:
-        try:
-            with guarded("answer"):
-                answer: object = self._task.answer(self._problem, self._tree.path(node))
-                text = None if answer is None else str(answer)
-        except Raised as raised:
-            self.faults[node.id] = Fault(raised)
-            return None
-        if text is None:
-            self.faults[node.id] = "answer returned None"
-        elif fault := text_fault(text):
-            self.faults[node.id], text = Fault(f"answer {said(text)} {fault}"), None
-        return text
+        answer, why = read_answer(self._task, self._problem, self._tree.path(node))
+        if answer is None:
+            self.faults[node.id] = why
+        return answer
+
+    @property
+    def works(self) -> bool:
+        """Whether the task has given an answer."""
+        return any(answer is not None for answer in self._answers.values())
 
     @property
     def fault(self) -> Fault | None:
-        """Why no answer can be read, if the task failed on every path it was asked about."""
-        if any(answer is not None for answer in self._answers.values()):
-            return None
+        """How the task first failed on an answer."""
         return next((fault for fault in self.faults.values() if isinstance(fault, Fault)), None)
 
     def __contains__(self, node: Node) -> bool:

@@ -18,6 +18,7 @@ from rksc_tot.task import Path, Task
 from rksc_tot.tree import Node
 
 CUT: dict[Finish, str] = {"length": "cut off before it ended", "budget": "cut off by the budget"}
+ENDED = "the model ended its text here"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,8 @@ class Draft:
     """A text on its way to become a node.
 
     ``branch``: last part of the node's name. ``count``: how many branches wrote it. ``handle``: the engine's, None for a
-    proposed thought, whose handle is the parent's extended by ``continuation``. ``fault``: why it cannot become one.
+    proposed thought, whose handle is the parent's extended by ``continuation``. ``ended``: whether the model wrote nothing but
+    the end of its text. ``fault``: why it cannot become one.
     """
 
     parent: Node
@@ -37,6 +39,7 @@ class Draft:
     logprobs: tuple[float, ...] = ()
     handle: Any = None
     continuation: str = ""
+    ended: bool = False
     fault: str | None = None
 
 
@@ -134,7 +137,8 @@ class Writer:
                 continue
             fault = None if self.task.accept_truncated else CUT.get(finish)
             branch = _branch(branches[0], round)
-            yield Draft(node, path, text, branch, len(branches), tokens, logprobs, handle, fault=fault)
+            ended = _ended(finish, text)
+            yield Draft(node, path, text, branch, len(branches), tokens, logprobs, handle, ended=ended, fault=fault)
 
     def _proposed(self, node: Node, path: Path, k: int, reply: Sequence[Completion], round: int) -> Iterator[Draft]:
         """The pieces of one reply. Where the reply was cut off, its last piece was too."""
@@ -153,11 +157,16 @@ class Writer:
         except Raised as raised:
             pieces, fault = [], Fault(raised)
         if not pieces:
-            yield Draft(node, path, completion.text, "0", fault=fault or "the reply holds no thought")
+            nothing = ENDED if _ended(completion.finish, completion.text) else "the reply holds no thought"
+            yield Draft(node, path, completion.text, "0", fault=fault or nothing)
         end = task.stop[0] if task.keep_stop and task.stop else ""
         for at, piece in enumerate(pieces[:k]):
             cut = fault if at == len(pieces) - 1 else None
             yield Draft(node, path, piece, _branch(at, round), continuation=piece + end, fault=cut)
+
+
+def _ended(finish: Finish, text: str) -> bool:
+    return finish == "eos" and not text.strip()
 
 
 def _branch(number: int, round: int) -> str:

@@ -12,7 +12,7 @@ from rksc_tot.events import Added, Merged, Rejected
 from rksc_tot.faults import Fault
 from rksc_tot.guard import Raised, guarded
 from rksc_tot.search.candidates import Candidates
-from rksc_tot.search.expansion import Draft
+from rksc_tot.search.expansion import ENDED, Draft
 from rksc_tot.search.judgement import Judgement, judge
 from rksc_tot.search.limits import Limits
 from rksc_tot.task import Path, Task
@@ -44,14 +44,11 @@ class Growth:
         self._limits, self._candidates, self._emit = limits, candidates, emit
         self._states: dict[Any, Node] = {}
         self._texts: dict[tuple[int, str], Node] = {}
-        self._works = False
-        self._fault: Fault | None = None
+        self.works = False
+        """Whether the task has judged a thought."""
+        self.fault: Fault | None = None
+        """How the task first failed on a thought."""
         self.rejections: Counter[str] = Counter()
-
-    @property
-    def fault(self) -> Fault | None:
-        """How the task failed, if it failed on every thought it was shown."""
-        return None if self._works else self._fault
 
     def settle(self, drafts: deque[Draft], merge: bool) -> list[Node]:
         """The new nodes, in the order of their drafts. What is turned away or merged is counted and told."""
@@ -71,7 +68,7 @@ class Growth:
             return draft.fault
         found = judge(self._task, self._problem, draft.path, draft.text)
         if isinstance(found, str):
-            return found
+            return ENDED if draft.ended and not isinstance(found, Fault) else found
         into = self._texts.get((draft.parent.id, found.thought.text))
         if into is None and merge and found.key is not None:
             try:
@@ -84,9 +81,9 @@ class Growth:
     def _settle(self, draft: Draft, judged: tuple[Judgement, Node | None] | str) -> Node | None:
         """Make a node of a draft, or merge it, or turn it away."""
         if isinstance(judged, Fault):
-            self._fault = self._fault or judged
+            self.fault = self.fault or judged
         elif draft.fault is None:
-            self._works = True
+            self.works = True
         if isinstance(judged, str):
             self._reject(draft, judged)
             return None
@@ -111,7 +108,7 @@ class Growth:
     def _reject(self, draft: Draft, reason: str) -> None:
         self._give_back(draft.handle)
         self._limits.ledger.rejected += draft.count
-        self.rejections[reason] += draft.count
+        self.rejections[str(reason)] += draft.count  # without the error a Fault holds, and all it refers to
         for _ in range(draft.count):
             self._emit(Rejected, parent=draft.parent.id, text=draft.text, reason=reason)
 

@@ -57,8 +57,8 @@ def judge_root(task: Task, problem: Any) -> tuple[Prompt, Judgement]:
     """
     for _, wrong in setting_faults(task):
         raise TaskError(wrong, hint=HINT)
-    if fault := problem_fault(problem):
-        raise TaskError(f"the problem {shown(problem)} {fault}")
+    if unfit := problem_fault(problem):
+        raise TaskError(f"the problem {shown(problem)} {unfit}") from unfit.error
     try:
         with guarded("prompt", RkscTotError):
             prompt: Prompt = task.prompt(problem)
@@ -67,8 +67,8 @@ def judge_root(task: Task, problem: Any) -> tuple[Prompt, Judgement]:
     if fault := prompt_fault(prompt):
         raise TaskError(f"the prompt for {shown(problem)} {fault}", hint=HINT)
     found = _follow(task, problem, Path(), Thought(""))
-    if isinstance(found, str):
-        raise TaskError(f"{found} at the root for {shown(problem)}", hint=HINT)
+    if isinstance(found, Fault):
+        raise TaskError(f"{found} at the root for {shown(problem)}", hint=HINT) from found.error
     if found.finished:
         raise TaskError(
             f"is_solution calls the empty path a solution of {shown(problem)}", hint="there is nothing to search then"
@@ -89,6 +89,33 @@ def validated(task: Task, problem: Any) -> Any:
             return task.validate(problem)
     except Raised as raised:
         raise TaskError(f"{shown(problem)} does not fit the task: {named(raised.error)}", hint=HINT) from raised.error
+
+
+def read_answer(task: Task, problem: Any, path: Path) -> tuple[str | None, str]:
+    """The answer of a complete path; None and the reason (a Fault: the task failed) where none can be read."""
+    try:
+        with guarded("answer"):
+            answer: object = task.answer(problem, path)
+            text = None if answer is None else str(answer)
+    except Raised as raised:
+        return None, Fault(raised)
+    if text is None:
+        return None, "answer returned None"
+    if fault := text_fault(text):
+        return None, Fault(f"answer {said(text)} {fault}")
+    return text, ""
+
+
+def read_verdict(task: Task, problem: Any, answer: str) -> tuple[bool | None, Fault | None]:
+    """What ``check`` says of an answer, None where it cannot tell or failed, and how it failed."""
+    try:
+        with guarded("check"):
+            correct: object = task.check(problem, answer)
+    except Raised as raised:
+        return None, Fault(raised)
+    if correct is None or isinstance(correct, bool):
+        return correct, None
+    return None, Fault(f"check returned {shown(correct)}, not True, False or None,")
 
 
 def _follow(task: Task, problem: Any, path: Path, thought: Thought) -> Judgement | Fault:

@@ -32,6 +32,7 @@ class Limits:
         self.account = Account(ledger, budget.tokens, deadline)
         self.stopped: str | None = None
         self._ended: str | None = None
+        self._scored_in_part = False
         self._on_cut = on_cut
 
     @property
@@ -50,15 +51,17 @@ class Limits:
         return self.budget.nodes is None or self.ledger.nodes < self.budget.nodes
 
     def admit_draws(self, wanted: Sequence[tuple[T, int]]) -> list[tuple[T, int]]:
-        """As many of the wanted draws, first come first served, as could all become nodes."""
+        """As many of the wanted draws, first come first served, as could all become nodes; none after scores were cut."""
         self._check_time()
         nodes = None if self.budget.nodes is None else self.budget.nodes - self.ledger.nodes
         rooms = {"tokens": self.account.tokens_left, "nodes": nodes}  # a draw takes at least one of each
         left, scarce = min(((room, limit) for limit, room in rooms.items() if room is not None), default=(None, ""))
+        if left is not None and left <= 0:
+            self.stop(scarce)
+        if self._scored_in_part:
+            self.stop("verifier_calls")
         if left is None:
             return list(wanted)
-        if left <= 0:
-            self.stop(scarce)
         admitted = []
         for what, count in wanted:
             granted = min(count, left)
@@ -81,6 +84,7 @@ class Limits:
                 self.stop("verifier_calls")
             if left < len(wanted):
                 self.cut("verifier_calls")
+                self._scored_in_part = True
                 admitted = admitted[:left]
         self.ledger.verifier_calls += len(admitted)
         return admitted

@@ -56,19 +56,19 @@ async def scores_of(search: Search, nodes: Sequence[Node]) -> list[float | Verif
 
 
 def usable(score: object, node: Node, verifier: str) -> float:
-    """A score as a float.
+    """A score as a float; True is 1 and False 0.
 
     Raises
     ------
     VerifierError
         If it is not a finite number.
     """
-    number = finite(score)
+    number = float(score) if isinstance(score, bool) else finite(score)
     if number is not None:
         return number
     raise VerifierError(
         f"verifier {verifier!r} gave {shown(score)} for node {node.id} ({shown(node.text)})",
-        hint="return a finite number, or raise to have the node pruned",
+        hint="return a finite number, True or False, or raise to have the node pruned",
     )
 
 

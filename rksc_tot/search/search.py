@@ -202,6 +202,7 @@ class Search:
         if failed and not self._verifier_works:
             raise failed[0][1]
         for node, error in failed:
+            self.warn("verifier", f"{error}; a node that cannot be scored is pruned")
             self.prune(node, str(error))
 
     # -- choosing ----------------------------------------------------------------------------------------------------
@@ -269,19 +270,24 @@ class Search:
         return self.limits.account
 
     def check_task_works(self) -> None:
-        """Say so if the search came to nothing because of the task; for the end of a search.
+        """Say so if the task failed, or let nothing pass; for the end of a search.
 
         Raises
         ------
         TaskError
             If the task failed on every thought it was shown, or on the answer of every complete path.
         """
-        if fault := self._growth.fault or self._candidates.fault:
-            raise TaskError(f"the task failed on everything: {fault}", hint=HINT)
+        for part in (self._growth, self._candidates):
+            if part.fault is not None and not part.works:
+                raise TaskError(f"the task failed on everything: {part.fault}", hint=HINT) from part.fault.error
+            if part.fault is not None:
+                self.warn("task", f"the task failed on some thoughts, which were turned away: {part.fault}; {HINT}")
         if self.rejections and len(self.tree) == 1 and self.limits.stopped is None:
             [(reason, times)] = self.rejections.most_common(1)
-            turned_away = f"all {self.ledger.rejected} thoughts were turned away"
-            self.warn("rejections", f"{turned_away}, {times} of them because: {reason}")
+            total = self.ledger.rejected
+            turned_away = "the only thought was" if total == 1 else f"all {total} thoughts were"
+            share = "" if times == total else f", {times} of them"
+            self.warn("rejections", f"{turned_away} turned away{share} because: {reason}")
 
     def warn(self, topic: str, message: str) -> None:
         """Log a warning, the first on its topic in this search."""

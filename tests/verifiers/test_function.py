@@ -222,7 +222,7 @@ async def test_it_says_how_often_it_tried():
         await scored(never)
 
 
-@pytest.mark.parametrize("value", [None, float("nan"), "1", True])
+@pytest.mark.parametrize("value", [None, float("nan"), "1"])
 async def test_a_wrong_value_is_not_tried_again(value):
     calls = []
 
