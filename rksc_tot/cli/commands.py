@@ -175,7 +175,7 @@ def compare(
 
 @app.command()
 def tasks(debug: Debug = False) -> None:
-    """List the tasks."""
+    """List the tasks, each with the settings it usually gives a strategy."""
     with one_sentence(debug):
         from rksc_tot.cli.output import write_list
         from rksc_tot.tasks import TASKS
