@@ -6,14 +6,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
-from rksc_tot.engine.base import Account, Completion, Engine, GenerateRequest, Sampling
+from rksc_tot.engine.base import Account, Completion, Engine, GenerateRequest, LabelRequest, Sampling
 from rksc_tot.errors import RkscTotError
-from rksc_tot.faults import problem_fault, prompt_fault, question_fault, setting_faults
+from rksc_tot.faults import Fault, problem_fault, prompt_fault, question_fault, setting_faults
 from rksc_tot.guard import Raised, guarded, said, shown
 from rksc_tot.running import run_async
-from rksc_tot.search.judgement import thought_fault
+from rksc_tot.search import Search
+from rksc_tot.search.judgement import read_answer, read_verdict, thought_fault
 from rksc_tot.seeds import stream_keys
 from rksc_tot.task import Path, Reject, Task, Thought
+from rksc_tot.tree import Node
 
 T = TypeVar("T")
 Level = Literal["ok", "missing", "error"]
@@ -26,7 +28,7 @@ class Finding:
     """One thing :func:`check_task` looked at.
 
     ``level``: ``ok``; ``missing``, where something optional is absent or cannot be judged; ``error``, where a search would
-    fail. ``what``: the method or setting. ``message``: one sentence.
+    fail or warn. ``what``: the method or setting. ``message``: one sentence.
     """
 
     level: Level
@@ -43,7 +45,8 @@ def check_task(task: Task, problem: Any, engine: Engine | None = None) -> list[F
     problem : object
         Whatever ``task.validate`` takes.
     engine : Engine, optional
-        With one, a thought is sampled from the root and parsed as well.
+        With one, a thought is sampled from the root and parsed as well, and the model's likeliest path is followed to its
+        end, with the question asked on the way.
 
     Returns
     -------
@@ -63,6 +66,8 @@ def check_task(task: Task, problem: Any, engine: Engine | None = None) -> list[F
         sample = check.sampled(valid, prompt, engine) if engine is not None else None
         path = check.parse(valid, sample)
         check.question(valid, path)
+        if engine is not None and (solved := check.followed(valid, engine)):
+            path = solved
         check.answer(valid, path)
         if task.mode == "propose":
             check.proposing(valid, path)
@@ -76,6 +81,11 @@ class _Check:
 
     def report(self, level: Level, what: str, message: str) -> None:
         self.findings.append(Finding(level, what, message))
+
+    @property
+    def erred(self) -> bool:
+        """Whether there is an error so far."""
+        return any(found.level == "error" for found in self.findings)
 
     def failed(self, what: str) -> bool:
         return any(found.what == what and found.level != "ok" for found in self.findings)
@@ -132,9 +142,7 @@ class _Check:
         value = self.call("is_solution", problem, Path())
         if self.failed("is_solution"):
             return
-        if not isinstance(value, bool):
-            self.report("error", "is_solution", f"is_solution returned {shown(value)} at the root, not True or False")
-        elif value:
+        if value:
             self.report(
                 "error", "is_solution", "is_solution is True at the root: the search would end before it starts"
             )
@@ -143,7 +151,7 @@ class _Check:
 
     def state_key(self, problem: Any, path: Path) -> None:
         key = self.call("state_key", problem, path)
-        where = f"after {len(path)} thoughts" if path else "at the root"
+        where = f"after {_thoughts(len(path))}" if path else "at the root"
         if self.failed("state_key"):
             return
         try:
@@ -205,25 +213,20 @@ class _Check:
         if not path:
             self.report("missing", "answer", "there was no path to read an answer from")
             return
-        answer = self.call("answer", problem, path)
-        if self.failed("answer"):
-            return
-        if not isinstance(answer, str):
-            self.report("error", "answer", f"answer returned {shown(answer)}, not a string")
+        answer, why = read_answer(self.task, problem, path)
+        if answer is None:
+            self.report("error" if isinstance(why, Fault) else "missing", "answer", f"{why} for {shown(path.text)}")
             return
         self.report("ok", "answer", f"the answer of {shown(path.text)} is {shown(answer)}")
-        correct = self.call("check", problem, answer)
-        if correct is None and not self.failed("check"):
+        correct, fault = read_verdict(self.task, problem, answer)
+        if fault:
+            self.report("error", "check", f"{fault} on {shown(answer)}")
+        elif correct is None:
             self.report(
                 "missing", "check", "check cannot tell right from wrong: results will not say whether they are correct"
             )
-        elif not self.failed("check"):
-            good = isinstance(correct, bool)
-            self.report(
-                "ok" if good else "error",
-                "check",
-                f"check returned {shown(correct)}" + ("" if good else ", not a bool"),
-            )
+        else:
+            self.report("ok", "check", f"check returned {correct}")
 
     def proposing(self, problem: Any, path: Path) -> None:
         self.prompt("propose_prompt", problem, path)
@@ -241,7 +244,7 @@ class _Check:
 
     def sampled(self, problem: Any, prompt: Any, engine: Engine) -> str | None:
         """One thought the model writes after the prompt."""
-        if prompt is None or any(found.level == "error" for found in self.findings):
+        if prompt is None or self.erred:
             self.report("missing", "sample", "no thought was sampled, because of the errors above")
             return None
         task = self.task
@@ -251,6 +254,10 @@ class _Check:
         except (RkscTotError, Raised) as error:
             self.report("error", "sample", str(error))
             return None
+        if completion.finish == "eos" and not completion.text.strip():
+            ended = "the model ended its text right after the prompt: end the prompt so that something must follow"
+            self.report("missing", "sample", ended)
+            return None
         if completion.finish == "length" and not task.accept_truncated:
             limit = f"max_thought_tokens {task.max_thought_tokens}"
             self.report(
@@ -259,6 +266,69 @@ class _Check:
         else:
             self.report("ok", "sample", f"the model wrote {shown(completion.text)} ({completion.finish})")
         return completion.text
+
+    def followed(self, problem: Any, engine: Engine) -> Path | None:
+        """The model's greedy path, if it is a solution."""
+        if self.erred:
+            return None
+        try:
+            with guarded("the engine", RkscTotError):
+                return run_async(self._follow(problem, engine))
+        except (RkscTotError, Raised) as error:
+            self.report("error", "greedy path", str(error))
+            return None
+
+    async def _follow(self, problem: Any, engine: Engine) -> Path | None:
+        from rksc_tot.verifiers import Likelihood
+
+        search = Search(self.task, problem, engine, Likelihood())
+        try:
+            node = search.root
+            while not node.finished and node.depth < search.max_depth:
+                children = await search.expand([node], 1, temperature=0, merge=False)
+                if not children:
+                    break
+                [node] = children
+                if node.depth == 1:
+                    await self._ask(search, node)
+            self._end(search, node)
+            return search.path(node) if node.finished else None
+        finally:
+            search.close()
+
+    def _end(self, search: Search, node: Node) -> None:
+        """Say how the greedy path ended."""
+        length = _thoughts(node.depth)
+        if node.finished:
+            self.report("ok", "greedy path", f"the model's greedy path is a solution after {length}")
+        elif search.fault is not None:
+            self.report("error", "greedy path", f"{search.fault} in the model's greedy path, after {length}")
+        elif search.rejections:
+            self.report(
+                "missing",
+                "greedy path",
+                f"the model's greedy path ends after {length}: {next(iter(search.rejections))}",
+            )
+        else:
+            never = f"is_solution was never true in {length} of the model's greedy path, which max_thoughts ended"
+            self.report("missing", "is_solution", never)
+
+    async def _ask(self, search: Search, node: Node) -> None:
+        """Put the task's question to the model, unless something is wrong with it anyway."""
+        question = None if self.failed("question") else self.call("question", search.problem, search.path(node))
+        if question is None or question_fault(question):
+            return
+        request = LabelRequest(node._handle, question.text, tuple(question.labels))
+        try:
+            with guarded("the engine", RkscTotError):
+                [scores] = await search.engine.label([request], search.account)
+        except (RkscTotError, Raised) as error:
+            self.report("error", "question", str(error))
+            return
+        if scores is not None and scores.outside > 0.5:
+            labels = ", ".join(map(repr, question.labels))
+            outside = f"the model gave {scores.outside:.0%} to something else than the labels {labels}"
+            self.report("missing", "question", f"{outside}: ask so that a label comes next")
 
     def _completion(self, problem: Any, prompt: Any, engine: Engine) -> Completion:
         task, account = self.task, Account()
@@ -277,3 +347,7 @@ class _Check:
         finally:
             engine.release(handle)
         return completion
+
+
+def _thoughts(number: int) -> str:
+    return f"{number} thought{'' if number == 1 else 's'}"

@@ -7,7 +7,10 @@ import pytest
 from rksc_tot.check import Finding, check_task
 from rksc_tot.engine.mock import MockEngine
 from rksc_tot.errors import TaskError
+from rksc_tot.solve import solve
 from rksc_tot.task import Question, Reject, Task, Thought, function_task
+
+from .game24_player import player
 
 
 def good(**options):
@@ -37,7 +40,7 @@ def test_a_complete_task_has_nothing_to_correct():
 def test_the_built_in_task_passes():
     from rksc_tot.tasks import load_task
 
-    findings = check_task(load_task("game24"), "4 5 6 10", MockEngine(lambda text, rng: "10 - 4 = 6 (left: 5 6 6)\n"))
+    findings = check_task(load_task("game24"), "4 5 6 10", player())
     assert [finding for finding in findings if finding.level != "ok"] == []
     assert [finding.what for finding in findings].count("sample") == 1
 
@@ -76,7 +79,6 @@ CHAT = [{"role": "user", "content": "hi"}]
         ({"mode": "guess"}, "mode", "'sample' or 'propose'"),
         ({"temperature": -1}, "temperature", "greater than or equal to 0"),
         ({"top_p": 0}, "top_p", "greater than 0"),
-        ({"is_solution": lambda problem, path: None}, "is_solution", "not True or False"),
         ({"is_solution": lambda problem, path: True}, "is_solution", "would end before it starts"),
         ({"is_solution": lambda problem, path: path[0]}, "is_solution", "raised IndexError"),
         ({"parse": lambda problem, path, text: text}, "parse", "not a Thought"),
@@ -93,7 +95,7 @@ CHAT = [{"role": "user", "content": "hi"}]
         (
             {"state_key": lambda problem, path: [] if path else None},
             "state_key",
-            "after 1 thoughts, which cannot be hashed",
+            "after 1 thought, which cannot be hashed",
         ),
         ({"question": lambda problem, path: None}, "question", "no question"),
         ({"question": lambda problem, path: "good?"}, "question", "not a Question"),
@@ -107,9 +109,10 @@ CHAT = [{"role": "user", "content": "hi"}]
         ({"question": lambda problem, path: Question("?", {"a": 1, " a": 0})}, "question", "not distinct"),
         ({"question": lambda problem, path: Question("?", {"a": 1, "b": math.inf})}, "question", "not a finite number"),
         ({"question": lambda problem, path: Question("?", {"a": True, "b": 1})}, "question", "not a finite number"),
-        ({"answer": lambda problem, path: 3}, "answer", "not a string"),
+        ({"answer": lambda problem, path: None}, "answer", "answer returned None"),
+        ({"question": lambda problem, path: Question("?", {"a": "a lot"})}, "question", "not a finite number"),
         ({"answer": lambda problem, path: path[5].text}, "answer", "answer raised IndexError"),
-        ({"check": lambda problem, answer: "yes"}, "check", "not a bool"),
+        ({"check": lambda problem, answer: "yes"}, "check", "not True, False or None"),
         ({"check": lambda problem, answer: None}, "check", "cannot tell"),
         ({"check": lambda problem, answer: 1 / 0}, "check", "check raised ZeroDivisionError"),
         ({"mode": "propose", "propose_prompt": lambda problem, path: None}, "propose_prompt", "neither a string"),
@@ -145,6 +148,79 @@ def test_with_an_engine_a_thought_is_sampled_and_parsed(reply, options, words):
     found = complaints(good(**options), engine=engine)
     assert any(finding.what == "sample" and words in finding.message for finding in found)
     assert engine.handles == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "level", "what", "words"),
+    [
+        (
+            {"is_solution": lambda problem, path: path[7] if len(path) == 3 else False},
+            "error", "greedy path", "is_solution raised IndexError: tuple index out of range in the model's greedy path",
+        ),
+        (
+            {"state_key": lambda problem, path: path[7] if len(path) == 2 else None},
+            "error", "greedy path", "state_key raised IndexError: tuple index out of range in the model's greedy path",
+        ),
+        (
+            {"parse": lambda problem, path, text: _fail(Reject("long")) if path or not text else Thought(text)},
+            "missing", "greedy path", "ends after 1 thought: long",
+        ),
+        (
+            {"is_solution": lambda problem, path: False, "max_thoughts": 4},
+            "missing", "is_solution", "never true in 4 thoughts",
+        ),
+        ({"answer": lambda problem, path: path[2].text[9]}, "error", "answer", "answer raised IndexError"),
+    ],
+)  # fmt: skip
+def test_with_an_engine_the_greedy_path_is_followed_to_its_end(options, level, what, words):
+    engine = MockEngine(lambda text, rng: "1\n")
+    [finding] = complaints(good(**options), engine=engine)
+    assert (finding.level, finding.what) == (level, what)
+    assert words in finding.message
+    assert engine.handles == 0
+
+
+@pytest.mark.parametrize(
+    ("labeller", "level", "words"),
+    [
+        (lambda *asked: _fail(ValueError("no")), "error", "raised ValueError: no"),
+        (
+            lambda *asked: {"yes": 0.2, "no": 0.1},
+            "missing",
+            "the model gave 70% to something else than the labels 'yes', 'no'",
+        ),
+    ],
+)
+def test_with_an_engine_the_question_is_asked(labeller, level, words):
+    engine = MockEngine(lambda text, rng: "1\n", labeller)
+    [finding] = complaints(good(), engine=engine)
+    assert (finding.level, finding.what) == (level, "question")
+    assert words in finding.message
+    assert engine.handles == 0
+
+
+def test_a_model_that_ends_its_text_after_the_prompt_is_said_to():
+    class Ended(MockEngine):
+        async def generate(self, requests, account):
+            replies = await super().generate(requests, account)
+            return [[completion._replace(text="", finish="eos") for completion in reply] for reply in replies]
+
+    found = complaints(good(), engine=Ended(lambda text, rng: "1\n"))
+    assert [finding.what for finding in found] == ["sample", "greedy path"]
+    assert all("the model ended its text" in finding.message for finding in found)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"is_solution": lambda problem, path: None if len(path) < 3 else "yes"},
+        {"answer": lambda problem, path: len(path)},
+    ],
+)
+def test_what_a_search_takes_passes(options):
+    engine = MockEngine(lambda text, rng: "1\n")
+    assert complaints(good(**options), engine=engine) == []
+    assert solve(good(**options), 3, engine=engine).answer in ("1", "3")
 
 
 def test_an_engine_that_cannot_take_the_prompt_is_a_finding():

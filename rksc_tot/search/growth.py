@@ -108,7 +108,8 @@ class Growth:
     def _reject(self, draft: Draft, reason: str) -> None:
         self._give_back(draft.handle)
         self._limits.ledger.rejected += draft.count
-        self.rejections[str(reason)] += draft.count  # without the error a Fault holds, and all it refers to
+        reason = str(reason)  # without the error a Fault holds, and all it refers to
+        self.rejections[reason] += draft.count
         for _ in range(draft.count):
             self._emit(Rejected, parent=draft.parent.id, text=draft.text, reason=reason)
 

@@ -12,6 +12,7 @@ from rksc_tot.budget import Budget, BudgetReached
 from rksc_tot.engine.base import Account, Engine
 from rksc_tot.errors import ConfigError, TaskError, VerifierError
 from rksc_tot.events import Added, BudgetHit, Event, Finished, Pruned, Scored
+from rksc_tot.faults import Fault
 from rksc_tot.guard import shown
 from rksc_tot.ledger import Ledger
 from rksc_tot.search.candidates import Candidates
@@ -99,6 +100,11 @@ class Search:
     def rejections(self) -> Counter[str]:
         """How many thoughts were turned away for each reason."""
         return self._growth.rejections
+
+    @property
+    def fault(self) -> Fault | None:
+        """How the task first failed, None if it never did."""
+        return self._growth.fault or self._candidates.fault
 
     @property
     def max_depth(self) -> int:
@@ -238,7 +244,7 @@ class Search:
         """The answer of a complete path; None, and the node pruned, if the task cannot read one."""
         answer = self._candidates.answer(node)
         if answer is None:
-            self.prune(node, self._candidates.faults[node.id])
+            self.prune(node, str(self._candidates.faults[node.id]))
         return answer
 
     def finish(self, node: Node, value: float | None = None) -> None:
