@@ -36,9 +36,7 @@ format: $(INSTALLED)
 	$(BIN)/ruff format .
 
 bench: $(INSTALLED)
-	$(BIN)/python -m benchmarks.exactness
-	$(BIN)/rksc-tot compare game24 --held-out
-	$(BIN)/rksc-tot compare game24 --held-out-states
+	$(BIN)/python -m benchmarks.results
 
 clean:
 	rm -rf .venv .build build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
