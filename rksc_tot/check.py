@@ -19,7 +19,7 @@ from rksc_tot.tree import Node
 
 T = TypeVar("T")
 Level = Literal["ok", "missing", "error"]
-SETTINGS = ("stop", "propose_stop", "max_thought_tokens", "max_thoughts", "mode", *Sampling.model_fields)
+SETTINGS = ("stop", "propose_stop", "max_thought_tokens", "max_thoughts", "mode", *Sampling.model_fields, "usual")
 SAMPLES = ("", "a sample thought", "12 + 3 = 15", "<|im_end|>**bold** \ufffd\x00", "x" * 5000)
 
 

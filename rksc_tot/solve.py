@@ -13,6 +13,7 @@ from rksc_tot.budget import Budget, BudgetReached
 from rksc_tot.engine.base import Engine
 from rksc_tot.errors import ConfigError, RkscTotError, TaskError
 from rksc_tot.events import Event
+from rksc_tot.faults import setting_faults
 from rksc_tot.guard import Raised, guarded, named, said, shown
 from rksc_tot.ledger import Ledger
 from rksc_tot.running import run_async
@@ -227,11 +228,9 @@ def usual_settings(task: Task, strategy: str) -> dict[str, Any]:
     TaskError
         If ``task.usual`` is no mapping of mappings.
     """
-    try:
-        with guarded("usual"):
-            return dict(task.usual.get(strategy, {}))
-    except Raised as raised:
-        raise TaskError(f"{raised}: it maps the name of a strategy to settings", hint=HINT) from raised.error
+    for wrong in (wrong for name, wrong in setting_faults(task) if name == "usual"):
+        raise TaskError(wrong, hint=HINT)
+    return dict(task.usual.get(strategy, {}))
 
 
 def usual_verifier(task: Task, problem: Any) -> str:

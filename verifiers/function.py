@@ -71,11 +71,6 @@ class FunctionVerifier(Verifier):
         return self.function(problem, path)
 
     @property
-    def __wrapped__(self) -> Function:
-        """The function, whose documentation is the verifier's."""
-        return self.function
-
-    @property
     def is_async(self) -> bool:
         """Whether the function is a coroutine function."""
         return inspect.iscoroutinefunction(self.function) or inspect.iscoroutinefunction(
