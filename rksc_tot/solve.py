@@ -158,6 +158,8 @@ def stream(task: Task | str, problem: Any, *, engine: Engine, **options: Unpack[
 def astream(task: Task | str, problem: Any, *, engine: Engine, **options: Unpack[Options]) -> AsyncEventStream[Result]:
     """A search to step through: ``async for event in (run := astream(…)): …``, then ``run.result``.
 
+    After a ``break``, ``await run.aclose()`` comes first.
+
     Parameters and errors are those of :func:`asolve`; errors are raised by the loop.
     """
     return AsyncEventStream(lambda on_event: asolve(task, problem, engine=engine, on_event=on_event, **options))
