@@ -4,6 +4,7 @@ import asyncio
 import gc
 import threading
 import time
+import weakref
 
 import pytest
 import torch
@@ -295,3 +296,15 @@ def test_the_model_is_its_owners_again_after_close():
         with TransformersEngine(model, tokenizer) as one, TransformersEngine(model, tokenizer) as two:
             assert one.capabilities.route == two.capabilities.route == "fast"
         assert torch.allclose(model(input_ids=ids).logits, before, atol=1e-6)
+
+
+async def test_closing_gives_the_memory_back():
+    engine = make()
+    await engine.generate([ask(engine.open(PROMPT, Account()))], Account())
+    arena = engine.forward.arena
+    stored = [weakref.ref(tensor) for tensor in (*arena.keys.values(), *arena.values.values())]
+    engine.close()
+    gc.collect()
+    assert stored
+    assert all(ref() is None for ref in stored)
+    assert arena.rows == 0
