@@ -83,6 +83,7 @@ def main(
         "## Benchmarks",
         *(figures(name, quick) for name in BENCHMARKS),
     ]
+    TARGET.parent.mkdir(exist_ok=True)
     TARGET.write_text("\n\n".join(sections) + "\n", encoding="utf-8")
     print(f"wrote {TARGET.name}")
 
