@@ -171,7 +171,7 @@ class Generator:
                 return Document(prompt_text("solve", root), "".join(f"{s}\n" for s in path) + "<eos>")
 
     def value(self) -> Document:
-        """Role *value*: a path, then the question. Half the states reach 24; two in five were never a game's."""
+        """Role *value*: a path, then the question. Half the states reach 24; about two thirds were never a game's."""
         while True:
             sort, want = self.rng.random(), self.rng.random() < 0.5
             if sort < 0.45:
