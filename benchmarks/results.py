@@ -23,8 +23,8 @@ BENCHMARKS = ("exactness", "overhead")
 PREFACE = """\
 A puzzle is solved if the *first* answer of the search makes 24 from exactly the given numbers, checked in rational
 arithmetic. *Tokens sampled* counts every branch, as a framework without shared branches would; *prefill* is what was
-computed and stored, and equals *distinct* when nothing was computed twice. Only the last row is told by a checker which of
-its chains is right; it may spend as many tokens as ToT-BFS."""
+computed and stored, and equals *distinct* when nothing was computed twice. Only the last two rows are told by a checker
+which of their chains is right; they may spend as many sampled tokens as ToT-BFS, or as many computed ones."""
 
 
 def last_json(command: Sequence[str]) -> dict[str, Any]:
