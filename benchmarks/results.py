@@ -24,7 +24,10 @@ PREFACE = """\
 A puzzle is solved if the *first* answer of the search makes 24 from exactly the given numbers, checked in rational
 arithmetic. *Tokens sampled* counts every branch, as a framework without shared branches would; *prefill* is what was
 computed and stored, and equals *distinct* when nothing was computed twice. Only the last two rows are told by a checker
-which of their chains is right; they may spend as many sampled tokens as ToT-BFS, or as many computed ones."""
+which of their chains is right; they may spend as many sampled tokens as ToT-BFS, or as many computed ones.
+
+Searches run eight at a time, and which rows share a pass depends on timing; its floating-point noise may let a near tie in a
+ranking fall otherwise from run to run."""
 
 
 def last_json(command: Sequence[str]) -> dict[str, Any]:

@@ -131,7 +131,7 @@ def compare(
     device: Device = "cpu",
     dtype: Dtype = "float32",
     seed: Seed = 0,
-    at_once: Annotated[int, typer.Option(min=1, help="Searches in flight together; only seconds depend on it.")] = 8,
+    at_once: Annotated[int, typer.Option(min=1, help="Searches in flight; but for near ties only seconds change.")] = 8,
     max_tokens: MaxTokens = None,
     max_nodes: MaxNodes = None,
     max_verifier_calls: MaxVerifierCalls = None,

@@ -78,7 +78,8 @@ class Comparison:
     budget : Budget
         Of each single search.
     at_once : int
-        Searches in flight together; what they find does not depend on it, but for a budget in seconds.
+        Searches in flight together; what they find depends on it only by near ties, and by a budget in
+        seconds.
     on_result : callable
         Called with the contender's label after each problem.
     """

@@ -75,8 +75,8 @@ def usable(score: object, node: Node, verifier: str) -> float:
 def ranked(nodes: Iterable[Node], key: Key | None = None) -> list[Node]:
     """Nodes sorted best first: by ``key`` (default: the score), then by likelihood, then lower id.
 
-    Both numbers are rounded to 1e-4, so that near ties fall the same way whatever the floating-point noise of batch, device
-    or thread count. None ranks last.
+    Both numbers are rounded to 1e-4, so that most near ties fall the same way whatever the floating-point
+    noise of batch, device or thread count; values on either side of a rounding boundary still may not. None ranks last.
     """
     by = key or _score
     return sorted(nodes, key=lambda node: (-rounded(by(node)), -rounded(node.likelihood), node.id))
