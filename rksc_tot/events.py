@@ -41,11 +41,13 @@ class Rejected(Event):
 
 
 class Scored(Event):
-    """A verifier gave a node its score."""
+    """A verifier gave a node its score: after ``layer`` of its decoder layers (None: all); or it was ``skipped``."""
 
     kind: Literal["scored"] = "scored"
     node: int
     score: float
+    layer: int | None = None
+    skipped: bool = False
 
 
 class Pruned(Event):

@@ -13,6 +13,33 @@ from contextlib import contextmanager
 from pydantic import BaseModel, Field
 
 
+class Lossy(BaseModel):
+    """How often an approximation acted, and what its audit found."""
+
+    acted: int = 0
+    """Times it acted."""
+    audited: int = 0
+    """Of those, how many were also done in full."""
+    flips: int = 0
+    """Of those audited, how many decisions came out otherwise."""
+
+    @property
+    def flip_rate(self) -> float | None:
+        """Share of audited decisions that came out otherwise, None before the first audit."""
+        return self.flips / self.audited if self.audited else None
+
+
+class SharedKV(Lossy):
+    """An approximate sharing of KV; what its audit found is about the next token."""
+
+    tokens: int = 0
+    """Rows that were not computed because of it."""
+    kl: float = 0.0
+    """Sum over the audited of KL(exact || shared) of the next-token distribution, nats."""
+    top1: int = 0
+    """Of those audited, how many had the same likeliest next token."""
+
+
 class Ledger(BaseModel):
     """Counters of one search. All are whole numbers but ``seconds``.
 
@@ -41,6 +68,22 @@ class Ledger(BaseModel):
     """Passes through the model that computed something for this search; several searches may share one."""
     recomputed_tokens: int = 0
     """Rows computed again: after an eviction, or, a row a time, where a path is walked again whose logits are gone."""
+    evicted_tokens: int = 0
+    """Resident tokens that went to make room for this search."""
+    verifier_layers: int = 0
+    """Decoder layers run for label questions, summed over questions."""
+    verifier_layers_full: int = 0
+    """What that would have been without exits and skips."""
+    layer_exit: Lossy = Field(default_factory=Lossy)
+    """CGEE: label questions whose pass stopped at a layer."""
+    verify_skip: Lossy = Field(default_factory=Lossy)
+    """CGEE: nodes scored by generation confidence, without asking."""
+    rival_stop: Lossy = Field(default_factory=Lossy)
+    """CGEE: branches that were not decoded to their end because another was decisive."""
+    phrasing: SharedKV = Field(default_factory=SharedKV)
+    """ASKS: prompts that took over the KV of another wording."""
+    sibling: SharedKV = Field(default_factory=SharedKV)
+    """ASKS: thoughts that became one with a sibling of other words."""
     peak_kv_bytes: int = 0
     """Most KV that was resident in the engine during a pass of this search, what other searches left included."""
     nodes: int = 0
@@ -56,6 +99,12 @@ class Ledger(BaseModel):
     def prefill_saved(self) -> float:
         """Share of the prompt-and-path prefill of a re-prefilling framework that was not computed, 0..1."""
         return 1 - self.context_computed / self.context_tokens if self.context_tokens else 0.0
+
+    @property
+    def layers_saved(self) -> float:
+        """Share of the decoder layers of label questions that was not run, 0..1."""
+        full = self.verifier_layers_full
+        return 1 - self.verifier_layers / full if full else 0.0
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:

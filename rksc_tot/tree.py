@@ -37,7 +37,11 @@ class Node(BaseModel):
     """Log-probability of each token under the model, nats."""
     score: float | None = None
     labels: dict[str, float] = Field(default_factory=dict)
-    """What the verifier saw: label probabilities and ``outside``."""
+    """What the verifier saw: label probabilities and, where all of them were read, ``outside``."""
+    layer: int | None = Field(None, ge=1)
+    """After how many decoder layers the verifier's pass stopped, None if it ran to its end or there was none."""
+    skipped: bool = False
+    """Scored by the confidence it was written with: the verifier was not asked."""
     count: int = Field(1, ge=1)
     """How many thoughts led here: identical texts and merged transpositions."""
     finished: bool = False

@@ -42,6 +42,13 @@ class Verifier(Settings):
         """
         raise NotImplementedError
 
+    def bounds(self, search: Search, node: Node) -> tuple[float, float] | None:
+        """The lowest and the highest score a node can get; None where that is not known, and the node is always asked about.
+
+        Siblings that go unverified (:mod:`rksc_tot.policies.cgee`) are scored between the two.
+        """
+        return None
+
     def failure(self, node: Node, what: object, hint: str = "") -> VerifierError:
         """The error that says what went wrong with a node; where user code raised, that is its cause."""
         error = VerifierError(f"verifier {self.name!r} failed on node {node.id}: {what}", hint=hint)
@@ -62,6 +69,12 @@ async def ask_labels(search: Search, requests: Sequence[LabelRequest]) -> list[L
         if len(requests) == 1:
             return [error]
     return [(await ask_labels(search, [request]))[0] for request in requests]
+
+
+def label_shares(reply: LabelScores) -> dict[str, float]:
+    """What a node keeps of a reply: the probability of each label, and ``outside`` where that was read."""
+    outside = {} if reply.outside is None else {"outside": reply.outside}
+    return {**reply.probabilities, **outside}
 
 
 VERIFIERS: Registry[Verifier] = Registry(

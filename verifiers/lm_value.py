@@ -15,13 +15,14 @@ from rksc_tot.guard import Raised, guarded
 from rksc_tot.search import Search
 from rksc_tot.task import Question
 from rksc_tot.tree import Node
-from rksc_tot.verifiers.base import Score, Verifier, ask_labels
+from rksc_tot.verifiers.base import Score, Verifier, ask_labels, label_shares
 
 
 class LMValue(Verifier):
     """LM value: the task's question is put to the model at the node; the score is the expected worth of its label.
 
-    ``node.labels`` gets the probability of each label, and under ``outside`` the mass the model gave to anything else.
+    ``node.labels`` gets the probability of each label, and under ``outside`` the mass the model gave to anything else; after a
+    layer exit (``node.layer``) the probabilities are those read at that layer, and ``outside`` is not known.
     """
 
     name: str = "lm_value"
@@ -30,15 +31,25 @@ class LMValue(Verifier):
         """Ask about all nodes at once."""
         questions = [self._question(search, node) for node in nodes]
         requests = [
-            LabelRequest(node._handle, question.text, tuple(question.labels))
+            self.request(search, node, question)
             for node, question in zip(nodes, questions, strict=True)
             if isinstance(question, Question)
         ]
         replies = iter(await ask_labels(search, requests))
         return [
-            self._value(search, node, question, next(replies)) if isinstance(question, Question) else question
+            self.value(search, node, question, next(replies)) if isinstance(question, Question) else question
             for node, question in zip(nodes, questions, strict=True)
         ]
+
+    def bounds(self, search: Search, node: Node) -> tuple[float, float] | None:
+        """The worth of the worst and of the best label; None where there is no question."""
+        question = self._question(search, node)
+        return (min(question.labels.values()), max(question.labels.values())) if isinstance(question, Question) else None
+
+    def request(self, search: Search, node: Node, question: Question) -> LabelRequest:
+        """What the engine is asked about a node; its pass may exit where the search allows that."""
+        request = LabelRequest(node._handle, question.text, tuple(question.labels))
+        return request if search.gate is None else search.gate.open(node, request)
 
     def _question(self, search: Search, node: Node) -> Question | Score:
         try:
@@ -53,15 +64,18 @@ class LMValue(Verifier):
             return self.failure(node, fault, "check_task says more")
         return question
 
-    def _value(
+    def value(
         self, search: Search, node: Node, question: Question, reply: LabelScores | ContextOverflow | None
     ) -> Score:
+        """The score that follows from a reply."""
         if reply is None:
             return None
         if isinstance(reply, ContextOverflow):
             return self.failure(node, str(reply))
-        node.labels = {**reply.probabilities, "outside": reply.outside}
-        if reply.outside > 0.5:
+        node.labels = label_shares(reply)
+        if search.gate is not None:
+            search.gate.note(node, reply)
+        if reply.outside is not None and reply.outside > 0.5:
             search.warn(
                 "mass outside the labels",
                 f"verifier {self.name!r}: the model gave {reply.outside:.0%} to something else than the labels "

@@ -11,77 +11,57 @@ write is stored, and computed, once. A handle always stands at the end of a segm
 identity, so handles and pins stay where they are.
 
 Eviction is leaf first: a segment may lose its slots when nothing below it is resident and nothing pins it. What no handle
-needs goes first, oldest first; then what handles still refer to, which is computed again when it is visited.
+refers to goes first; then what handles still refer to, which is computed again when it is visited; and the prompt of a
+search that is still open only where a request would fail otherwise. Which one within a round, the eviction policy says.
+
+A path may also hang from an origin of its own (:meth:`PrefixTree.sprout`), where equal tokens from elsewhere never meet it.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from rksc_tot.cache.pool import SlotPool
+from rksc_tot.cache.segment import Segment
+from rksc_tot.cache.victims import UNREFERRED, Victims
 from rksc_tot.errors import CacheError
+from rksc_tot.policies.eviction import EvictionPolicy
+from rksc_tot.policies.rsbcm import RSBCM
 
-
-class Segment:
-    """A run of tokens without a fork. Only :class:`PrefixTree` changes it."""
-
-    __slots__ = (
-        "children",
-        "handles",
-        "logits",
-        "parent",
-        "pins",
-        "slots",
-        "start",
-        "stored_once",
-        "tokens",
-        "used_at",
-    )
-
-    def __init__(self, parent: Segment | None, tokens: list[int], start: int) -> None:
-        self.parent = parent
-        self.tokens = tokens
-        self.start = start  # position of the first token
-        self.slots: list[int] = []  # of tokens[: len(slots)]; the rest is not resident
-        self.stored_once = 0  # how many tokens have ever been resident
-        self.children: dict[int, Segment] = {}
-        self.handles = 0
-        self.pins = 0  # running work at or below
-        self.used_at = 0
-        self.logits: Any = None  # next-token logits at the end, while somebody may want them
-
-    @property
-    def end(self) -> int:
-        """Position after the last token."""
-        return self.start + len(self.tokens)
-
-    @property
-    def resident(self) -> bool:
-        """Whether all its tokens are."""
-        return len(self.slots) == len(self.tokens)
-
-    def lineage(self) -> list[Segment]:
-        """Segments from the first to this one."""
-        found: list[Segment] = []
-        at: Segment | None = self
-        while at is not None and at.parent is not None:
-            found.append(at)
-            at = at.parent
-        return found[::-1]
+__all__ = ["PrefixTree", "Segment"]
 
 
 class PrefixTree:
     """All segments, and the slots they hold."""
 
-    def __init__(self, pool: SlotPool) -> None:
+    def __init__(self, pool: SlotPool, policy: EvictionPolicy | None = None) -> None:
         self.pool = pool
-        self.origin = Segment(None, [], 0)
         self.evicted_tokens = 0
+        """Tokens that went to make room, so far."""
         self._clock = 0
-        self._idle: dict[Segment, None] = {}  # resident leaves without handle or pin, oldest first
+        self._made = 0
+        self._victims = Victims(policy or RSBCM())
+        self.origin = self._segment(None, [], 0)
+        self._origins: dict[Segment, None] = {}  # those that something hangs from
+
+    @property
+    def policy(self) -> EvictionPolicy:
+        """What is evicted first."""
+        return self._victims.policy
 
     # -- paths -------------------------------------------------------------------------------------------------------
+
+    def sprout(self, keep: bool = False) -> Segment:
+        """A private origin: what is walked from it, and below, is met from nowhere else, whatever its tokens.
+
+        ``keep``: the KV of the path walked from it is not what its tokens alone would give, so it is not evicted while a handle
+        refers to it, or to anything below. What hangs below that path is evicted, and computed again upon it, like any other.
+        An origin is forgotten with the last path on it.
+        """
+        origin = self._segment(None, [], 0)
+        origin.keep = keep
+        return origin
 
     def walk(self, at: Segment, tokens: Sequence[int]) -> Segment:
         """The segment that ends exactly where ``tokens`` after ``at`` end; made, split or both where needed."""
@@ -110,29 +90,50 @@ class PrefixTree:
 
     # -- who needs what ----------------------------------------------------------------------------------------------
 
-    def hold(self, at: Segment) -> None:
-        """Count a handle at the end of ``at``."""
+    def hold(self, at: Segment, prompt: bool = False) -> None:
+        """Count a handle at the end of ``at``. ``prompt``: a search is open on it."""
         at.handles += 1
-        self._idle.pop(at, None)
+        if prompt:
+            for segment in at.lineage():
+                segment.prompts += 1
 
-    def drop(self, at: Segment) -> None:
-        """Give a handle back."""
+    def drop(self, at: Segment, prompt: bool = False) -> None:
+        """Give a handle back, held as it was."""
         at.handles -= 1
+        if prompt:
+            for segment in at.lineage():
+                segment.prompts -= 1
         self._settle(at)
 
     def pin(self, at: Segment) -> None:
         """Keep the path to ``at`` resident while work runs on it."""
         self._clock += 1
         for segment in at.lineage():
+            segment.uses += not segment.pins
             segment.pins += 1
             segment.used_at = self._clock
-            self._idle.pop(segment, None)
 
     def unpin(self, at: Segment) -> None:
         """Undo one :meth:`pin`."""
-        for segment in reversed(at.lineage()):
+        for segment in at.lineage():
             segment.pins -= 1
         self._settle(at)
+
+    def rate(self, at: Segment, importance: float) -> None:
+        """Say how important ``at`` is, and what is unrated below it. Costs a look at each of those.
+
+        Raises
+        ------
+        CacheError
+            If it is not a number.
+        """
+        if math.isnan(importance):
+            raise CacheError("an importance is not a number", hint="give the path a finite score")
+        at.importance = importance
+        heirs = [at]
+        for segment in heirs:
+            self._victims.offer(segment)
+            heirs.extend(child for child in segment.children.values() if child.importance is None)
 
     # -- residency ---------------------------------------------------------------------------------------------------
 
@@ -146,24 +147,29 @@ class PrefixTree:
         segment.slots.extend(slots)
         new = max(0, len(segment.slots) - max(before, segment.stored_once))
         segment.stored_once = max(segment.stored_once, len(segment.slots))
+        if segment.slots and segment.parent is not None:
+            segment.parent.stored_children[segment] = None
+        self._victims.offer(segment)
         return new
 
     def make_room(self, count: int) -> None:
         """Evict until ``count`` slots are free. Raises CacheError if what is left is in use."""
         while self.pool.available < count:
-            victim = next(iter(self._idle), None) or self._oldest_leaf()
+            victim = self._victims.take()
             if victim is None:
+                needed = "running branches need" if self.policy.evicts_held else "running branches or open handles need"
                 raise CacheError(
                     f"{count} more tokens do not fit the KV budget of {self.pool.limit} tokens, "
-                    f"{self.pool.used} of which running branches need",
+                    f"{self.pool.used} of which {needed}",
                     hint="raise the KV budget or expand fewer branches at once",
                 )
+            self.evicted_tokens += len(victim.slots)
             self._evict(victim)
 
     def clear(self) -> None:
         """Evict everything that no handle and no running work needs."""
-        while self._idle:
-            self._evict(next(iter(self._idle)))
+        while victim := self._victims.take(last=UNREFERRED):
+            self._evict(victim)
 
     def discard(self, at: Segment, floor: int) -> None:
         """Evict what nobody needs at and below ``at``, and above it down to position ``floor``: scratch leaves no trace."""
@@ -171,17 +177,17 @@ class PrefixTree:
         for segment in below:
             below.extend(segment.children.values())
         for segment in reversed(below):
-            if segment in self._idle:
+            if segment.slots and _unneeded(segment):
                 self._evict(segment)
         parent = at.parent
-        while parent is not None and parent.start >= floor and parent in self._idle:
+        while parent is not None and parent.start >= floor and parent.slots and _unneeded(parent):
             above = parent.parent
             self._evict(parent)
             parent = above
 
     def segments(self) -> Iterator[Segment]:
         """All segments, parents first."""
-        stack = list(self.origin.children.values())
+        stack = [child for origin in self._origins for child in origin.children.values()]
         while stack:
             segment = stack.pop()
             yield segment
@@ -193,20 +199,32 @@ class PrefixTree:
         for segment in self.segments():
             taken += segment.slots
             parent = segment.parent
+            stored = [child for child in segment.children.values() if child.slots]
             if parent is None or parent.children.get(segment.tokens[0]) is not segment or segment.start != parent.end:
                 raise CacheError("a segment hangs in the wrong place")
-            if segment.slots and parent is not self.origin and not parent.resident:
+            if stored and not segment.resident:
                 raise CacheError("a token is resident under one that is not")
+            if not segment.stored_children.keys() >= set(stored):
+                raise CacheError("a segment does not know what is resident below it")
             if segment.pins < sum(child.pins for child in segment.children.values()):
                 raise CacheError("a path is pinned below but not above")
+            if segment.prompts < sum(child.prompts for child in segment.children.values()):
+                raise CacheError("a prompt is open below but not above")
         self.pool.check_integrity(taken)
+        self._victims.check_integrity(self.segments())
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
+    def _segment(self, parent: Segment | None, tokens: list[int], start: int) -> Segment:
+        self._made += 1
+        return Segment(parent, tokens, start, self._made)
+
     def _hang(self, at: Segment, tokens: list[int]) -> Segment:
-        child = Segment(at, tokens, at.end)
+        child = self._segment(at, tokens, at.end)
         at.children[tokens[0]] = child
-        self._idle.pop(at, None)
+        if at.parent is None:
+            self._origins[at] = None
+            child.keep = at.keep
         return child
 
     def _split(self, low: Segment, at: int) -> Segment:
@@ -214,42 +232,45 @@ class PrefixTree:
         parent = low.parent
         if parent is None or not 0 < at < len(low.tokens):
             raise CacheError(f"cannot split a segment of {len(low.tokens)} tokens at {at}")
-        high = Segment(parent, low.tokens[:at], low.start)
+        high = self._segment(parent, low.tokens[:at], low.start)
         high.slots, low.slots = low.slots[:at], low.slots[at:]
         high.stored_once, low.stored_once = min(at, low.stored_once), max(0, low.stored_once - at)
-        high.pins, high.used_at = low.pins, low.used_at
+        high.pins, high.prompts, high.keep = low.pins, low.prompts, low.keep
+        high.used_at, high.uses = low.used_at, low.uses
         low.tokens, low.start, low.parent = low.tokens[at:], low.start + at, high
         parent.children[high.tokens[0]] = high
         high.children[low.tokens[0]] = low
+        for above, below in ((parent, high), (high, low)):
+            if below.slots:
+                above.stored_children[below] = None
+        parent.stored_children.pop(low, None)
         if not low.slots:
-            self._idle.pop(low, None)
             self._settle(low)
         return high
 
     def _settle(self, at: Segment) -> None:
         """Note that ``at`` may have become unneeded; forget it altogether if nothing of it is resident."""
         if not (at.handles or at.pins):
-            at.logits = None
-        while at.parent is not None and not (at.handles or at.pins or at.children):
-            if at.slots:
-                self._idle[at] = None
-                return
-            self._idle.pop(at, None)
-            parent = at.parent
+            at.logits = at.states = None
+        while (parent := at.parent) is not None and not at.slots and _unneeded(at):
             del parent.children[at.tokens[0]]
+            parent.stored_children.pop(at, None)
             at = parent
-
-    def _oldest_leaf(self) -> Segment | None:
-        """The least recently used resident segment that only handles refer to, with nothing resident below."""
-        leaves = (
-            s for s in self.segments() if s.slots and not s.pins and not any(c.slots for c in s.children.values())
-        )
-        return min(leaves, key=lambda s: (s.used_at, -s.start), default=None)
+        if at.parent is None and not at.children:
+            self._origins.pop(at, None)
+        while not at.slots and at.parent is not None:
+            at = at.parent
+        self._victims.offer(at)  # the lowest resident one of the path: none above it is a leaf
 
     def _evict(self, segment: Segment) -> None:
         self.pool.free(segment.slots)
-        self.evicted_tokens += len(segment.slots)
         segment.slots = []
-        segment.logits = None
-        self._idle.pop(segment, None)
+        segment.logits = segment.states = None
+        if segment.parent is not None:
+            segment.parent.stored_children.pop(segment, None)
         self._settle(segment)
+
+
+def _unneeded(segment: Segment) -> bool:
+    """Whether nobody refers to a segment, or to anything below."""
+    return segment.parent is not None and not (segment.handles or segment.pins or segment.children)

@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 Model = Annotated[str | None, typer.Option(help="Hub id, folder or GGUF file. [default: the embedded model]")]
 Device = Annotated[str, typer.Option(help="Where the model computes, such as cuda or cuda:1.")]
 Dtype = Annotated[str, typer.Option(help="Of its numbers: float32, bfloat16 or float16.")]
+KVBudget = Annotated[str, typer.Option("--kv-budget", help="Most KV to keep in memory, such as 64MiB.")]
+Eviction = Annotated[
+    str,
+    typer.Option(help="What goes first when that is full: rsbcm, lru, lfu, random or none; or your own, as a task."),
+]
 Seed = Annotated[int, typer.Option(help="Of every random draw.")]
 MaxTokens = Annotated[int | None, typer.Option(help="Most tokens to sample in one search.")]
 MaxNodes = Annotated[int | None, typer.Option(help="Most nodes of one tree.")]
@@ -69,6 +74,20 @@ def settings_of(pairs: Sequence[str]) -> dict[str, Any]:
         except ValueError:
             settings[name] = value
     return settings
+
+
+def memory_of(kv_budget: str, eviction: str) -> dict[str, Any]:
+    """What the engine is told about memory.
+
+    Raises
+    ------
+    ConfigError
+        If the budget is not a size, or there is no such eviction policy.
+    """
+    from rksc_tot.cache.size import kv_bytes
+    from rksc_tot.policies.eviction import EVICTION
+
+    return {"kv_budget": kv_bytes(kv_budget), "eviction": EVICTION.make(eviction)}
 
 
 def budget_of(tokens: int | None, nodes: int | None, verifier_calls: int | None, seconds: float | None) -> Budget:

@@ -6,6 +6,7 @@ Everything heavy is imported inside the command that needs it, so that ``--help`
 from __future__ import annotations
 
 import gc
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,6 +18,8 @@ from rksc_tot.cli.arguments import (
     Debug,
     Device,
     Dtype,
+    Eviction,
+    KVBudget,
     MaxNodes,
     MaxSeconds,
     MaxTokens,
@@ -27,6 +30,7 @@ from rksc_tot.cli.arguments import (
     Settings,
     budget_of,
     importable_here,
+    memory_of,
     settings_of,
 )
 from rksc_tot.cli.failing import INTERRUPTED, NOT_SOLVED, Interrupt, one_sentence
@@ -62,6 +66,8 @@ def solve(
     model: Model = None,
     device: Device = "cpu",
     dtype: Dtype = "float32",
+    kv_budget: KVBudget = "1GiB",
+    eviction: Eviction = "rsbcm",
     seed: Seed = 0,
     max_tokens: MaxTokens = None,
     max_nodes: MaxNodes = None,
@@ -84,7 +90,7 @@ def solve(
         from rksc_tot.tasks import load_task
         from rksc_tot.verifiers import VERIFIERS
 
-        importable_here(task, strategy, verifier)
+        importable_here(task, strategy, verifier, eviction)
         chosen = load_task(task)
         validated(chosen, problem)  # as all that follows: before a model is loaded
         options: dict[str, Any] = {
@@ -93,9 +99,10 @@ def solve(
             "budget": budget_of(max_tokens, max_nodes, max_verifier_calls, max_seconds),
             "seed": seed,
         }
+        memory = memory_of(kv_budget, eviction)
         check_model(model)
         with loading(not as_json):
-            engine = open_engine(model, device, dtype)
+            engine = open_engine(model, device, dtype, memory)
         try:
             with Interrupt() as interrupt, watched(problem, interrupt, live, as_json) as view:
                 result = search(chosen, problem, engine=engine, on_event=view.update, **options)
@@ -130,6 +137,8 @@ def compare(
     model: Model = None,
     device: Device = "cpu",
     dtype: Dtype = "float32",
+    kv_budget: KVBudget = "1GiB",
+    eviction: Eviction = "rsbcm",
     seed: Seed = 0,
     at_once: Annotated[int, typer.Option(min=1, help="Searches in flight; but for near ties only seconds change.")] = 8,
     max_tokens: MaxTokens = None,
@@ -151,19 +160,20 @@ def compare(
         from rksc_tot.tasks import load_task
 
         check_model(model)
-        importable_here(task)
+        importable_here(task, eviction)
         load_task(task)
         contenders = choose_contenders(task, only or [])
         if list_rows:
             print(*(contender.label for contender in contenders), sep="\n")
             return
         chosen = choose_problems(problems or [], puzzles, rows, held_out, held_out_states)
+        memory = memory_of(kv_budget, eviction)
         budget = budget_of(max_tokens, max_nodes, max_verifier_calls, max_seconds)
         finished: list[Row] = []
         try:
             with progress(len(contenders) * len(chosen), not as_json) as on_result:
                 comparison = Comparison(
-                    chosen, lambda: open_engine(model, device, dtype), seed, budget, at_once, on_result
+                    chosen, lambda: open_engine(model, device, dtype, memory), seed, budget, at_once, on_result
                 )
                 for contender in contenders:
                     finished.append(comparison.run(contender, finished))
@@ -209,8 +219,10 @@ def check_model(model: str | None) -> None:
         raise ConfigError("--model is empty", hint="name a model, or leave it out for the embedded one")
 
 
-def open_engine(model: str | None, device: str = "cpu", dtype: str = "float32") -> Engine:
-    """The engine of a model, loaded without chatter.
+def open_engine(
+    model: str | None, device: str = "cpu", dtype: str = "float32", memory: Mapping[str, Any] | None = None
+) -> Engine:
+    """The engine of a model, loaded without chatter. ``memory``: what :func:`memory_of` gave.
 
     Importing torch and transformers makes a million objects that stay; without the garbage collector going through them
     again and again it takes three quarters of the time.
@@ -225,7 +237,7 @@ def open_engine(model: str | None, device: str = "cpu", dtype: str = "float32") 
         gc.enable()
     logging.set_verbosity_error()
     logging.disable_progress_bar()
-    return load_engine(model, device=device, dtype=dtype)
+    return load_engine(model, device=device, dtype=dtype, **(memory or {}))
 
 
 def _raise_if_nothing_ran(rows: list[Row]) -> None:

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from rksc_tot.errors import ConfigError
 from rksc_tot.ledger import Ledger
+from rksc_tot.policies.cgee import ExitRule
 from rksc_tot.task import Prompt
 
 Finish = Literal["stop", "eos", "length", "budget"]
@@ -63,7 +64,8 @@ class GenerateRequest:
     Branches draw from private streams: what a branch writes does not depend on the others. With ``keep_stop`` the stop string
     stays on the path, and a branch that ended its text (``eos``) is closed with the first stop string, so that what comes
     after it begins as after any other. ``suffix`` (proposals) is
-    appended as scratch before generating; nothing of such a reply is kept and completions carry no handle.
+    appended as scratch before generating; nothing of such a reply is kept and completions carry no handle. ``states``: keep
+    what thoughts are compared by in :meth:`Engine.similarity`.
     """
 
     handle: Any
@@ -73,6 +75,7 @@ class GenerateRequest:
     stop: tuple[str, ...] = ()
     keep_stop: bool = True
     suffix: Prompt | None = None
+    states: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what no engine could do."""
@@ -103,11 +106,17 @@ class Completion(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LabelRequest:
-    """Ask which label comes next after ``question`` is appended to the path. Leaves no trace in the cache."""
+    """Ask which label comes next after ``question`` is appended to the path. Leaves no trace in the cache.
+
+    ``exit``: when the pass may stop before the last layer; None runs them all. ``trace``: report what every layer says, which
+    takes them all. Both need an engine whose :attr:`Engine.layers` is above 0.
+    """
 
     handle: Any
     question: Prompt
     labels: tuple[str, ...]
+    exit: ExitRule | None = None
+    trace: bool = False
 
     def __post_init__(self) -> None:
         """Refuse labels that are none."""
@@ -117,10 +126,16 @@ class LabelRequest:
 
 
 class LabelScores(NamedTuple):
-    """``probabilities``: of each label, summing to 1 over the labels. ``outside``: model mass on anything else, 0..1."""
+    """``probabilities``: of each label, summing to 1 over the labels. ``outside``: model mass on anything else, 0..1, None
+    where only the labels were read (under an exit rule). ``layer``: how many decoder layers were run, None: all of them.
+    ``trace``: for each layer from the first to the last the label probabilities the logit lens reads there, in the order of
+    the labels; its last row is ``probabilities``.
+    """
 
     probabilities: Mapping[str, float]
-    outside: float
+    outside: float | None
+    layer: int | None = None
+    trace: tuple[tuple[float, ...], ...] | None = None
 
 
 @runtime_checkable
@@ -135,6 +150,11 @@ class Engine(Protocol):
     @property
     def numerics(self) -> Mapping[str, Any]:
         """What a result depends on besides the seed: dtype, device, attention path, versions."""
+        ...
+
+    @property
+    def layers(self) -> int:
+        """Decoder layers a label request may exit from or trace; 0 if this engine can do neither."""
         ...
 
     def open(self, prompt: Prompt, account: Account) -> Any:
@@ -155,6 +175,10 @@ class Engine(Protocol):
 
     def release(self, handle: Any) -> None:
         """Give a handle back. Its KV stays resident until room is needed."""
+        ...
+
+    def rate(self, handle: Any, score: float, depth: int) -> None:
+        """Say what a path is worth: the score of its last thought and how many thoughts it has. Eviction may heed it."""
         ...
 
     def close(self) -> None:

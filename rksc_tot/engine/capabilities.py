@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rksc_tot.cache.arena import Arena
@@ -9,6 +10,8 @@ from rksc_tot.cache.pool import SlotPool
 from rksc_tot.cache.prefix_tree import PrefixTree
 from rksc_tot.engine import compat
 from rksc_tot.engine.forward import Forward, Route
+from rksc_tot.engine.layers import Look
+from rksc_tot.engine.lens import find_lens
 from rksc_tot.engine.plan import Block, build
 from rksc_tot.errors import UnsupportedModel
 
@@ -22,13 +25,15 @@ CHANGING_ROPE = ("dynamic", "longrope")
 
 class Capabilities(NamedTuple):
     """``route``: ``fast`` (registered attention) or ``mask`` (4D mask). ``difference``: largest |Δlogit| of a small tree
-    against plain forward passes. ``context``: most tokens of a path. ``notes``: what does not work, and why.
+    against plain forward passes. ``context``: most tokens of a path. ``layers``: decoder layers after which a pass can be
+    looked at and left, 0 if it cannot. ``notes``: what does not work, and why.
     """
 
     route: Route
     difference: float
     tolerance: float
     context: int
+    layers: int
     notes: tuple[str, ...]
 
 
@@ -66,12 +71,61 @@ def probe(model: PreTrainedModel, arena: Arena) -> tuple[Forward, Capabilities]:
         finally:
             arena.clear()
         if difference <= tolerance:
-            return forward, Capabilities(route, difference, tolerance, context, tuple(notes))
+            layers = _open_layers(forward, ids, reference, tolerance)
+            notes += [forward.no_lens] * (not layers)
+            return forward, Capabilities(route, difference, tolerance, context, layers, tuple(notes))
         notes.append(f"{route} route: logits differ by {difference:.2g} from a plain forward pass")
     raise UnsupportedModel(
         f"this model does not decode a tree as it decodes a sequence ({'; '.join(notes)})",
         hint="use a model with full or sliding-window attention and position ids",
     )
+
+
+def _open_layers(forward: Forward, ids: list[int], reference: list[Tensor], tolerance: float) -> int:
+    """After how many layers a pass can be looked at and left by some of its rows; 0, and the reason noted, if it cannot."""
+    route = forward.route
+    try:
+        forward.take("mask")
+        forward.lens = find_lens(forward.model, ids[:TRUNK])
+        forward.take(route)
+        left = _tree_left_early(forward, ids)
+        difference = max(float((a - b).abs().max()) for a, b in zip(left, reference[1:], strict=True))
+        if not difference <= tolerance:
+            raise UnsupportedModel(f"no early exit: when some rows leave, the others differ by {difference:.2g}")
+        return len(forward.lens.layers)
+    except Exception as error:  # anything a foreign model does here means: its layers stay closed
+        known = isinstance(error, UnsupportedModel)
+        forward.no_lens = str(error) if known else f"no early exit: {type(error).__name__}: {str(error)[:200]}"
+        forward.lens = None
+        return 0
+    finally:
+        forward.take(route)
+        forward.arena.clear()
+
+
+class _FirstLeaves:
+    """Sends the first ``rows`` away after the first layer."""
+
+    def __init__(self, rows: int) -> None:
+        self.rows = rows
+
+    def after(self, layer: int, look: Look) -> Collection[int]:
+        return range(self.rows) if layer == 1 else ()
+
+
+def _tree_left_early(forward: Forward, ids: list[int]) -> list[Tensor]:
+    """The logits after all branches but the first, grown in one pass which the first leaves early."""
+    tree = PrefixTree(SlotPool(len(ids)))
+    trunk = tree.walk(tree.origin, ids[:TRUNK])
+    blocks: list[Block] = []
+    for segment in (trunk, *(tree.walk(trunk, branch) for branch, _ in _branches(ids))):
+        slots = tree.pool.allocate(len(segment.tokens))
+        tree.store(segment, slots)
+        blocks.append(Block(segment.lineage(), segment.start, segment.tokens, slots, [len(slots) - 1]))
+    forward.run(build(blocks[:1], forward.device, forward.dtype), tree.pool.extent)
+    blocks[1].logits_at = []
+    watcher = _FirstLeaves(len(blocks[1].tokens))
+    return list(forward.run(build(blocks[1:], forward.device, forward.dtype), tree.pool.extent, [watcher]))
 
 
 def _context(config: Any) -> tuple[int, list[str]]:

@@ -87,12 +87,17 @@ class ArenaCache(Cache):
         self.positions = torch.cat([torch.tensor(positions, dtype=torch.long, device=device), plan.positions[0]])  # [N]
         self._seen = torch.cat([torch.tensor(slots, dtype=torch.long, device=device), plan.slots])  # [N]
         self._before = before
+        self._slots = plan.slots
+
+    def shrink(self, slots: Tensor) -> None:
+        """From now on only the rows with these slots come."""
+        self._slots = slots
 
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *_: Any, **__: Any
     ) -> tuple[Tensor, Tensor]:
         """Store and return keys and values ``[1, Hk, N, D]``."""
-        keys, values = self._arena.write(layer_idx, key_states[0], value_states[0], self._plan.slots)
+        keys, values = self._arena.write(layer_idx, key_states[0], value_states[0], self._slots)
         return gather(keys, self._seen)[None], gather(values, self._seen)[None]
 
     def get_seq_length(self, layer_idx: int = 0) -> int:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -11,7 +12,9 @@ from transformers import PreTrainedModel
 from rksc_tot.cache.arena import Arena
 from rksc_tot.engine import compat
 from rksc_tot.engine.attention import Tree
-from rksc_tot.engine.plan import Plan
+from rksc_tot.engine.layers import Watched, Watcher
+from rksc_tot.engine.lens import Lens
+from rksc_tot.engine.plan import Block, Plan, build
 from rksc_tot.errors import UnsupportedModel
 
 Route = Literal["fast", "mask"]
@@ -25,6 +28,8 @@ class Forward:
         self.arena = arena
         self.stock = compat.stock_attention(model)
         self.route: Route = "mask"
+        self.lens: Lens | None = None
+        self.no_lens = "it was not tried"
         self._chooses_rows = compat.keeps_logits(model)
         self._cache_name = compat.cache_keyword(model)
 
@@ -32,6 +37,11 @@ class Forward:
     def device(self) -> torch.device:
         """Where the model is."""
         return self.model.device
+
+    @property
+    def depth(self) -> int:
+        """Decoder layers."""
+        return int(self.model.config.get_text_config().num_hidden_layers)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -48,24 +58,43 @@ class Forward:
         self.route = route
 
     @torch.inference_mode()
-    def run(self, plan: Plan, extent: int) -> Tensor:
-        """Logits ``[n, V]`` of the rows ``plan.logits_at``; the KV of all rows is stored."""
+    def run(self, plan: Plan, extent: int, watchers: Sequence[Watcher] = ()) -> Tensor:
+        """Logits ``[n, V]`` of the rows ``plan.logits_at``; the KV of all rows is stored, of rows that ``watchers`` send away
+        only that of the layers before. Rows whose logits are wanted must not be sent away.
+        """
         self.arena.reserve(extent)
-        chosen = {"logits_to_keep": plan.logits_at} if self._chooses_rows else {}
         if self.route == "fast":
-            output = self.model(
-                input_ids=plan.ids, position_ids=plan.positions, use_cache=False,
-                tree=Tree(plan, self.arena), **chosen,
-            )  # fmt: skip
+            tree = Tree(plan, self.arena)
+            arguments: dict[str, Any] = {"use_cache": False, "tree": tree}
         else:
             cache = compat.ArenaCache(self.arena, plan)
-            mask = compat.masks_for(self.model, cache, self.dtype)
-            output = self.model(
-                input_ids=plan.ids, position_ids=plan.positions, attention_mask=mask, use_cache=True,
-                **{self._cache_name: cache}, **chosen,
-            )  # fmt: skip
-        logits: Tensor = output.logits[0]
+            arguments = {"attention_mask": compat.masks_for(self.model, cache, self.dtype), "use_cache": True,
+                         self._cache_name: cache}  # fmt: skip
+        if self._chooses_rows:
+            arguments["logits_to_keep"] = plan.logits_at
+        arguments |= {"input_ids": plan.ids, "position_ids": plan.positions}
+        logits: Tensor | None = None
+        if not watchers:
+            logits = self.model(**arguments).logits[0]
+        else:
+
+            def shrink(blocks: list[Block]) -> None:
+                left = build(blocks, self.device, self.dtype)
+                if self.route == "fast":
+                    tree.plan = left
+                else:
+                    cache.shrink(left.slots)
+
+            with Watched(self._lens().layers, plan.blocks, watchers, shrink):
+                logits = self.model(**arguments).logits[0]
+        if logits is None:  # every row has left
+            return torch.empty(0, 0, device=self.device)
         return logits if self._chooses_rows else logits[plan.logits_at]
+
+    def _lens(self) -> Lens:
+        if self.lens is None:
+            raise UnsupportedModel(f"this model cannot be looked at between its layers: {self.no_lens}")
+        return self.lens
 
     @torch.inference_mode()
     def plain(self, ids: list[int]) -> Tensor:

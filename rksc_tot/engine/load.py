@@ -8,8 +8,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from rksc_tot.cache.size import kv_bytes
 from rksc_tot.engine.transformers_engine import TransformersEngine
 from rksc_tot.errors import ConfigError, MissingExtra, ModelLoadError
+from rksc_tot.policies.eviction import EvictionPolicy, eviction_policy
 
 EMBEDDED = "embedded"
 DTYPES = ("float32", "bfloat16", "float16")
@@ -20,7 +22,8 @@ def load_engine(
     *,
     dtype: str = "float32",
     device: str = "cpu",
-    kv_budget: int = 1 << 30,
+    kv_budget: int | str = 1 << 30,
+    eviction: str | EvictionPolicy = "rsbcm",
     max_batch_tokens: int = 2048,
     revision: str | None = None,
     trust_remote_code: bool = False,
@@ -37,7 +40,11 @@ def load_engine(
     device
         A torch device such as ``cpu`` or ``cuda:0``.
     kv_budget
-        Bytes of KV that may be resident.
+        Bytes of KV that may be resident, or a text such as ``64MiB``. Never exceeded by one token.
+    eviction
+        What goes first when room is needed: ``rsbcm``, ``lru``, ``lfu``, ``random``, ``none``, or a policy of your own
+        (entry point ``rksc_tot.eviction``, ``module:attribute``, or an :class:`~rksc_tot.policies.eviction.EvictionPolicy`).
+        What goes is computed again when it is visited, with the same outcome.
     max_batch_tokens
         Most rows of one forward pass.
     revision
@@ -47,6 +54,8 @@ def load_engine(
 
     Raises
     ------
+    ConfigError
+        A setting is none, or the KV budget holds no token of this model.
     ModelLoadError
         No such model, or not a causal LM.
     UnsupportedModel
@@ -54,6 +63,7 @@ def load_engine(
     MissingExtra
         A GGUF file without the extra ``gguf``.
     """
+    kv_budget, policy = kv_bytes(kv_budget), eviction_policy(eviction)  # before anything is loaded
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -88,8 +98,9 @@ def load_engine(
             hint="give a checkpoint of a causal LM",
         )
     return TransformersEngine(
-        loaded, tokenizer, name=str(model or EMBEDDED), kv_budget=kv_budget, max_batch_tokens=max_batch_tokens
-    )
+        loaded, tokenizer, name=str(model or EMBEDDED), kv_budget=kv_budget, eviction=policy,
+        max_batch_tokens=max_batch_tokens,
+    )  # fmt: skip
 
 
 def _source(model: str | os.PathLike[str] | None) -> tuple[str, dict[str, Any]]:

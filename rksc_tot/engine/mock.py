@@ -18,10 +18,12 @@ from rksc_tot.engine.base import Account, Completion, Finish, GenerateRequest, L
 from rksc_tot.errors import ContextOverflow, EngineError
 from rksc_tot.guard import Raised, guarded
 from rksc_tot.ledger import Ledger
+from rksc_tot.policies.cgee import Reading
 from rksc_tot.task import Prompt
 
 Writer = Callable[[str, random.Random], str | tuple[str, float]]
 Labeller = Callable[[str, Prompt, tuple[str, ...]], Mapping[str, float]]
+Lens = Callable[[str, Prompt, tuple[str, ...], int], Mapping[str, float]]
 
 
 class MockHandle:
@@ -53,14 +55,28 @@ class MockEngine:
         outside them. By default all labels are equally likely.
     context : int, optional
         Longest path in characters.
+    layers : int
+        How many decoder layers a label request seems to have.
+    lens : callable, optional
+        ``lens(text_so_far, question, labels, layer)`` returns what the labeller would if it were asked after a layer before
+        the last one. By default every layer says what the last one says.
     """
 
     name = "mock"
 
-    def __init__(self, writer: Writer, labeller: Labeller | None = None, context: int | None = None) -> None:
+    def __init__(
+        self,
+        writer: Writer,
+        labeller: Labeller | None = None,
+        context: int | None = None,
+        layers: int = 0,
+        lens: Lens | None = None,
+    ) -> None:
         self._writer = writer
         self._labeller = labeller
         self._context = context
+        self._lens = lens
+        self.layers = layers
         self._stored = _PrefixSet()
         self._closed = False
         self.handles = 0
@@ -105,6 +121,8 @@ class MockEngine:
         self._check_open()
         for request in requests:
             self._check_room(self._own(request.handle).length + len(render(request.question)))
+            if not self.layers and (request.trace or request.exit is not None):
+                raise EngineError("this engine has no layers to look between", hint="make it with layers=8, say")
         await asyncio.sleep(0)
         return [None if _late(account) else self._ask(request, account.ledger) for request in requests]
 
@@ -112,6 +130,10 @@ class MockEngine:
         """Give a handle back."""
         self._own(handle).released = True
         self.handles -= 1
+
+    def rate(self, handle: MockHandle, score: float, depth: int) -> None:
+        """Nothing is ever evicted here."""
+        self._own(handle)
 
     def close(self) -> None:
         """Refuse all further calls."""
@@ -171,18 +193,42 @@ class MockEngine:
         self._visit(request.handle.text, ledger)
         ledger.verifier_tokens += len(render(request.question))
         ledger.forward_passes += 1
+        watched = request.trace or request.exit is not None
+        seen: list[Reading] = []
+        for layer in range(1, self.layers) if watched else ():
+            if request.trace or (request.exit is not None and request.exit.checks(layer)):
+                found, _ = self._read(request, layer)
+                seen.append((layer, found))
+                if not request.trace and request.exit is not None and request.exit.decided(seen):
+                    self._book_layers(layer, ledger)
+                    return LabelScores(dict(zip(request.labels, found, strict=True)), None, layer)
+        found, outside = self._read(request, None)
+        self._book_layers(self.layers, ledger)
+        return LabelScores(
+            dict(zip(request.labels, found, strict=True)),
+            None if watched and not request.trace else outside,
+            trace=(*(tuple(reading) for _, reading in seen), found) if request.trace else None,
+        )
+
+    def _read(self, request: LabelRequest, layer: int | None) -> tuple[tuple[float, ...], float]:
+        """Label probabilities after a layer (None: the last), and the mass outside."""
+        equal = (1 / len(request.labels),) * len(request.labels)
+        asked = (request.handle.text, request.question, request.labels)
         if self._labeller is None:
-            return LabelScores({label: 1 / len(request.labels) for label in request.labels}, 0.0)
+            return equal, 0.0
         try:
             with guarded("the labeller"):
-                given = self._labeller(request.handle.text, request.question, request.labels)
-                weights = {label: float(given.get(label, 0.0)) for label in request.labels}
+                given = self._labeller(*asked) if layer is None or self._lens is None else self._lens(*asked, layer)
+                weights = [float(given.get(label, 0.0)) for label in request.labels]
         except Raised as raised:
             raise EngineError(str(raised), hint="return the probability of each label") from raised.error
-        total = sum(weights.values())
-        if total <= 0:
-            return LabelScores({label: 1 / len(weights) for label in weights}, 1.0)
-        return LabelScores({label: weight / total for label, weight in weights.items()}, max(0.0, 1 - total))
+        total = sum(weights)
+        return (tuple(weight / total for weight in weights), max(0.0, 1 - total)) if total > 0 else (equal, 1.0)
+
+    def _book_layers(self, layer: int, ledger: Ledger) -> None:
+        ledger.verifier_layers += layer
+        ledger.verifier_layers_full += self.layers
+        ledger.layer_exit.acted += layer < self.layers
 
     # -- the account -------------------------------------------------------------------------------------------------
 

@@ -8,8 +8,10 @@ from typing import NamedTuple
 
 from rksc_tot.cache.prefix_tree import PrefixTree, Segment
 from rksc_tot.engine.forward import Forward
-from rksc_tot.engine.jobs import Job, Labelling
+from rksc_tot.engine.jobs import Generation, Job, Labelling
+from rksc_tot.engine.layers import Watcher
 from rksc_tot.engine.plan import Block, build
+from rksc_tot.engine.reading import Asked, LabelReader, StateKeeper
 
 
 class Part(NamedTuple):
@@ -38,8 +40,8 @@ class Claim:
 def claim(tree: PrefixTree, job: Job, tip: Segment, most: int, awaited: Collection[Segment]) -> Claim:
     """The next rows, at most ``most``, on the way to the logits at ``tip``; their slots are allocated.
 
-    Logits are taken on the way wherever somebody waits for them or a handle may want them. If the path is resident, its
-    last row is computed again, since KV does not give logits.
+    Logits are taken on the way wherever somebody waits for them or a handle may want them, but not at a watched question,
+    whose rows may leave the pass. If the path is resident, its last row is computed again, since KV does not give logits.
 
     Raises
     ------
@@ -47,8 +49,13 @@ def claim(tree: PrefixTree, job: Job, tip: Segment, most: int, awaited: Collecti
         If there is no room.
     """
     missing = tree.missing(tip)
+    watched_from = job.scratch_from if isinstance(job, Labelling) and job.watched else None
     if not missing:
-        return Claim(Block(tip.lineage(), tip.end - 1, [tip.tokens[-1]], [tip.slots[-1]], [0]), job, [tip])
+        last = Block(tip.lineage(), tip.end - 1, [tip.tokens[-1]], [tip.slots[-1]], [])
+        if watched_from is not None:
+            return Claim(last, job, [])
+        last.logits_at = [0]
+        return Claim(last, job, [tip])
     start = missing[0][0].start + missing[0][1]
     count = min(most, tip.end - start)
     tree.make_room(count)
@@ -60,7 +67,8 @@ def claim(tree: PrefixTree, job: Job, tip: Segment, most: int, awaited: Collecti
             break
         made.parts.append(Part(segment, slots[made.rows : made.rows + len(piece)], segment.stored_once))
         made.block.tokens += piece
-        if first + len(piece) == len(segment.tokens) and (segment.handles or segment in awaited):
+        stays = watched_from is None or segment.end <= watched_from
+        if stays and first + len(piece) == len(segment.tokens) and (segment.handles or segment in awaited):
             made.ends.append(segment)
             made.block.logits_at.append(made.rows - 1)
     return made
@@ -69,19 +77,23 @@ def claim(tree: PrefixTree, job: Job, tip: Segment, most: int, awaited: Collecti
 def compute(forward: Forward, tree: PrefixTree, claims: Sequence[Claim]) -> None:
     """Run one pass over all claims, hand the logits to their segments, and book the rows.
 
-    If the pass fails, everything is as if it had not been tried, and the exception goes on.
+    If the pass fails, everything is as if it had not been tried, and the exception goes on. Watched questions are answered;
+    what the layers above did not compute of them is not stored.
     """
     new = [[tree.store(part.segment, part.slots) for part in made.parts] for made in claims]
+    asked = _asked(claims)
+    keeper = _keeper(claims)
+    watchers: list[Watcher] = [*([LabelReader(forward.lens, list(asked.values()))] if asked else []),
+                               *([keeper] if keeper else [])]  # fmt: skip
     try:
         plan = build([made.block for made in claims], forward.device, forward.dtype)
-        logits = forward.run(plan, tree.pool.extent)
+        logits = forward.run(plan, tree.pool.extent, watchers)
     except BaseException:
         for made in reversed(claims):
-            for part in reversed(made.parts):
-                del part.segment.slots[len(part.segment.slots) - len(part.slots) :]
-                part.segment.stored_once = part.stored_once
-                tree.pool.free(part.slots)
+            _take_back(tree, made.parts)
         raise
+    if keeper:
+        keeper.settle()
     row = 0
     for made in claims:
         for segment in made.ends:
@@ -91,8 +103,45 @@ def compute(forward: Forward, tree: PrefixTree, claims: Sequence[Claim]) -> None
     for ledger in {id(made.job.account.ledger): made.job.account.ledger for made in claims}.values():
         ledger.forward_passes += 1
         ledger.peak_kv_bytes = max(ledger.peak_kv_bytes, held)
-    for made, firsts in zip(claims, new, strict=True):
+    for n, (made, firsts) in enumerate(zip(claims, new, strict=True)):
         _book(made, firsts)
+        if n in asked:
+            if asked[n].left:
+                _take_back(tree, [part for part in made.parts if part.segment.start >= (made.job.scratch_from or 0)])
+            asked[n].answer()
+
+
+def _take_back(tree: PrefixTree, parts: Sequence[Part]) -> None:
+    """Undo the storing of parts of one block, its last ones."""
+    for part in reversed(parts):
+        del part.segment.slots[len(part.segment.slots) - len(part.slots) :]
+        part.segment.stored_once = part.stored_once
+        tree.pool.free(part.slots)
+
+
+def _asked(claims: Sequence[Claim]) -> dict[int, Asked]:
+    """The watched questions that end in this pass, by the number of their claim."""
+    found: dict[int, Asked] = {}
+    row = 0
+    for n, made in enumerate(claims):
+        job, end = made.job, row + made.rows
+        if isinstance(job, Labelling) and job.watched and made.block.start + made.rows == job.base.end:
+            first = row + max(0, (job.scratch_from or 0) - made.block.start)
+            found[n] = Asked(job, range(first, end))
+        row = end
+    return found
+
+
+def _keeper(claims: Sequence[Claim]) -> StateKeeper | None:
+    """Keeps the states of all rows that give logits, where a job compares thoughts by them."""
+    if not any(isinstance(made.job, Generation) and made.job.request.states for made in claims):
+        return None
+    rows: list[int] = []
+    first = 0
+    for made in claims:
+        rows += [first + at for at in made.block.logits_at]
+        first += made.rows
+    return StateKeeper(rows, [segment for made in claims for segment in made.ends])
 
 
 def _book(made: Claim, firsts: Sequence[int]) -> None:

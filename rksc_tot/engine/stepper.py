@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from rksc_tot.cache.pool import SlotPool
 from rksc_tot.cache.prefix_tree import PrefixTree, Segment
 from rksc_tot.engine.forward import Forward
-from rksc_tot.engine.jobs import Generation, Job, Labelling
+from rksc_tot.engine.jobs import Distribution, Generation, Job, Labelling
 from rksc_tot.engine.passes import Claim, claim, compute
 from rksc_tot.engine.sampler import Draw, sample
 from rksc_tot.errors import CacheError, EngineError
@@ -29,10 +28,10 @@ LOGIT_BYTES = 64 << 20  # of logits kept at handles, beside those somebody waits
 class Stepper:
     """All running jobs of one model."""
 
-    def __init__(self, forward: Forward, kv_limit: int, max_rows: int) -> None:
+    def __init__(self, forward: Forward, tree: PrefixTree, max_rows: int) -> None:
         self.forward = forward
         self.max_rows = max_rows
-        self.tree = PrefixTree(SlotPool(kv_limit))
+        self.tree = tree
         self.jobs: list[Job] = []
         self.passes = 0
         self._kept: dict[Segment, None] = {}  # handles' segments with logits, oldest first
@@ -69,7 +68,7 @@ class Stepper:
     # -- logits that are there ---------------------------------------------------------------------------------------
 
     def _use_logits(self) -> None:
-        ready = [j for j in self.jobs if not j.ended and all(tip.logits is not None for tip in j.tips())]
+        ready = [j for j in self.jobs if not j.ended and not any(map(j.lacks, j.tips()))]
         tips = list(dict.fromkeys(tip for job in ready for tip in job.tips()))
         if not tips:
             return
@@ -83,7 +82,7 @@ class Stepper:
                 continue
             if not job.running:
                 job.start()
-            if isinstance(job, Labelling):
+            if isinstance(job, Distribution):
                 job.end(job.read(logits[row[job.base]]))
             elif isinstance(job, Generation):
                 turns.append((job, job.draws(row)))
@@ -113,7 +112,9 @@ class Stepper:
         self._kept = dict.fromkeys(s for s in kept if s.logits is not None)
 
     def _awaited(self) -> set[Segment]:
-        return {tip for job in self.jobs if not job.ended for tip in job.tips()}
+        """Tips whose logits a job waits for; a watched question is answered without."""
+        waiting = (job for job in self.jobs if not job.ended and not (isinstance(job, Labelling) and job.watched))
+        return {tip for job in waiting for tip in job.tips()}
 
     def _retire(self) -> None:
         ended = [job for job in self.jobs if job.ended]
@@ -134,7 +135,7 @@ class Stepper:
         for job in self.jobs:
             if full and not job.running:
                 continue
-            waking, before = not job.running, len(claims)
+            waking, before, evicted = not job.running, len(claims), self.tree.evicted_tokens
             if waking:
                 job.start()
             try:
@@ -143,6 +144,7 @@ class Stepper:
                 full = error
                 if waking and len(claims) == before:
                     job.pause()
+            job.account.ledger.evicted_tokens += self.tree.evicted_tokens - evicted
         if full and not claims:
             self._make_way(full)
         return claims
@@ -151,7 +153,7 @@ class Stepper:
         room = self.max_rows - sum(made.rows for made in claims)
         for tip in job.tips():
             missing = [segment for segment, _ in self.tree.missing(tip)]
-            if room <= 0 or tip.logits is not None or not taken.isdisjoint((tip, *missing)):
+            if room <= 0 or not job.lacks(tip) or not taken.isdisjoint((tip, *missing)):
                 continue
             made = claim(self.tree, job, tip, room, awaited)
             claims.append(made)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,15 +13,18 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from rksc_tot.cache.arena import Arena
+from rksc_tot.cache.pool import SlotPool
 from rksc_tot.cache.prefix_tree import PrefixTree, Segment
+from rksc_tot.cache.size import kv_bytes
 from rksc_tot.engine.base import Account, Completion, GenerateRequest, LabelRequest, LabelScores
 from rksc_tot.engine.capabilities import probe
 from rksc_tot.engine.chat import following_tokens, prompt_tokens
 from rksc_tot.engine.forward import Forward
-from rksc_tot.engine.jobs import Generation, Job, Labelling
+from rksc_tot.engine.jobs import Distribution, Generation, Job, Labelling
 from rksc_tot.engine.stepper import Stepper
 from rksc_tot.engine.text import continuation, label_tokens
-from rksc_tot.errors import ConfigError, ContextOverflow, EngineError
+from rksc_tot.errors import CacheError, ConfigError, ContextOverflow, EngineError
+from rksc_tot.policies.eviction import EvictionPolicy, eviction_policy
 from rksc_tot.task import Message, Prompt
 
 if TYPE_CHECKING:
@@ -33,12 +37,15 @@ CLOSED = "the engine is closed"
 class KVHandle:
     """A token path. Its KV is resident, or computed again when the path is visited."""
 
-    __slots__ = ("messages", "owner", "released", "segment")
+    __slots__ = ("messages", "owner", "prompt", "released", "segment")
 
-    def __init__(self, owner: TransformersEngine, segment: Segment, messages: Sequence[Message] | None) -> None:
+    def __init__(
+        self, owner: TransformersEngine, segment: Segment, messages: Sequence[Message] | None, prompt: bool = False
+    ) -> None:
         self.owner = owner
         self.segment = segment
         self.messages = messages
+        self.prompt = prompt  # a search is open on it
         self.released = False
 
     @property
@@ -60,7 +67,9 @@ class TransformersEngine:
     model, tokenizer
         A causal LM in eval mode and its tokenizer. Use :func:`rksc_tot.load_engine` to load them by name.
     kv_budget
-        Bytes of KV that may be resident, prompt included.
+        Bytes of KV that may be resident, prompt included; or a text such as ``64MiB``.
+    eviction
+        What goes first when room is needed: a policy or its name, such as ``rsbcm`` or ``lru``.
     max_batch_tokens
         Most rows of one forward pass; longer prompts are prefilled in chunks.
 
@@ -76,9 +85,11 @@ class TransformersEngine:
         tokenizer: PreTrainedTokenizerBase,
         *,
         name: str = "",
-        kv_budget: int = 1 << 30,
+        kv_budget: int | str = 1 << 30,
+        eviction: str | EvictionPolicy = "rsbcm",
         max_batch_tokens: int = 2048,
     ) -> None:
+        kv_budget, policy = kv_bytes(kv_budget), eviction_policy(eviction)
         if max_batch_tokens < 1:
             raise ConfigError(f"max_batch_tokens is {max_batch_tokens}", hint="use at least 1")
         self.tokenizer = tokenizer
@@ -94,7 +105,8 @@ class TransformersEngine:
         arena.limit = limit
         self._vocabulary = _rows(model.get_input_embeddings())
         self._eos = _eos_ids(model, tokenizer)
-        self._stepper = Stepper(forward, limit, max_batch_tokens)
+        self._stepper = Stepper(forward, PrefixTree(SlotPool(limit), policy), max_batch_tokens)
+        self._bytes_per_token = per_token
         self._lock = threading.Lock()  # guards the stepper: jobs, tree, arena; taken through _books()
         self._abandoned: deque[Sequence[Job]] = deque()  # by requests that were cancelled
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="rksc-engine")
@@ -122,8 +134,13 @@ class TransformersEngine:
             }
         )
 
+    @property
+    def layers(self) -> int:
+        """Decoder layers a label request may exit from or trace; 0 if the model cannot be looked at between them."""
+        return self.capabilities.layers
+
     def open(self, prompt: Prompt, account: Account) -> KVHandle:
-        """A handle for a prompt (see :class:`~rksc_tot.engine.base.Engine`)."""
+        """A handle for a prompt (see :class:`~rksc_tot.engine.base.Engine`); CacheError if the KV budget cannot hold it."""
         self._check_open()
         ids = prompt_tokens(self.tokenizer, prompt)
         if len(ids) >= self.capabilities.context:
@@ -132,9 +149,17 @@ class TransformersEngine:
                 hint="shorten the prompt",
             )
         self._check_ids(ids)
+        tree, size = self._stepper.tree, self._bytes_per_token
+        if len(ids) > tree.pool.limit:
+            raise CacheError(
+                f"the prompt's {len(ids)} tokens take {len(ids) * size} bytes of KV, the budget holds "
+                f"{tree.pool.limit * size}",
+                hint="raise the KV budget, and leave room for the thoughts",
+            )
         with self._books():
-            tree = self._stepper.tree
-            return self._handle(tree.walk(tree.origin, ids), None if isinstance(prompt, str) else tuple(prompt))
+            segment = tree.walk(tree.origin, ids)
+            tree.hold(segment, prompt=True)
+            return KVHandle(self, segment, None if isinstance(prompt, str) else tuple(prompt), prompt=True)
 
     def extend(self, handle: KVHandle, text: str) -> KVHandle:
         """A handle for the path continued by ``text``."""
@@ -174,26 +199,79 @@ class TransformersEngine:
     async def label(self, requests: Sequence[LabelRequest], account: Account) -> list[LabelScores | None]:
         """Label probabilities of each request, None where the deadline came first; nothing is left in the cache."""
         self._check_open()
+        if not self.layers and any(r.exit is not None or r.trace for r in requests):
+            raise ConfigError(
+                f"{self.name} cannot be looked at between its layers: {self.forward.no_lens}",
+                hint="ask without early exit",
+            )
         followers = [self._following(r.handle, r.question) for r in requests]
         tokens = [self._label_tokens(r.labels) for r in requests]
         account.ledger.context_tokens += sum(r.handle.length for r in requests)
         with self._books():
             jobs: list[Job] = [
                 Labelling(
-                    self._stepper.tree, self._stepper.tree.walk(r.handle.segment, after), account, r.handle.length,
-                    dict(zip(r.labels, ids, strict=True)),
+                    self._stepper.tree, self._stepper.tree.walk(r.handle.segment, after), account, r.handle.length, r,
+                    dict(zip(r.labels, ids, strict=True)), self.forward.depth,
                 )
                 for r, after, ids in zip(requests, followers, tokens, strict=True)
             ]  # fmt: skip
         scores: list[LabelScores | None] = await self._run(jobs)
         return scores
 
+    def similarity(self, handle: KVHandle, others: Sequence[KVHandle], alpha: float) -> list[float | None]:
+        """σ of :func:`~rksc_tot.policies.asks.sigma` between thoughts generated with ``states``, None where these are gone.
+
+        The states compared are those of the last row computed for a thought: the one that predicts its end.
+        """
+        from rksc_tot.policies.asks import sigma
+
+        for one in (handle, *others):
+            self._check(one)
+        states = handle.segment.states
+        found = [None if states is None or o.segment.states is None else sigma(states, o.segment.states, alpha)
+                 for o in others]  # fmt: skip
+        return [None if value is None else float(value) for value in found]
+
+    async def divergence(
+        self, pairs: Sequence[tuple[KVHandle, KVHandle]], account: Account
+    ) -> list[tuple[float, bool] | None]:
+        """How the next token differs after two paths: KL(first || second) in nats, and whether the likeliest is the same.
+
+        None where the deadline came first.
+        """
+        for pair in pairs:
+            for handle in pair:
+                self._check(handle)
+        with self._books():
+            jobs = [
+                Distribution(self._stepper.tree, handle.segment, account) for handle in (h for pair in pairs for h in pair)
+            ]
+        read: list[Any] = await self._run(jobs)
+        found: list[tuple[float, bool] | None] = []
+        for a, b in zip(read[::2], read[1::2], strict=True):
+            if a is None or b is None:
+                found.append(None)
+            else:
+                found.append((float((a.exp() * (a - b)).nansum()), bool(a.argmax() == b.argmax())))
+        return found
+
     def release(self, handle: KVHandle) -> None:
         """Give a handle back; releasing twice is an error."""
         self._check(handle)
         with self._books():
             handle.released = True
-            self._stepper.tree.drop(handle.segment)
+            self._stepper.tree.drop(handle.segment, prompt=handle.prompt)
+
+    def rate(self, handle: KVHandle, score: float, depth: int) -> None:
+        """Say what a path is worth (see :class:`~rksc_tot.engine.base.Engine`); ConfigError unless that is a finite number."""
+        self._check(handle)
+        if not math.isfinite(score) or depth < 0:
+            raise ConfigError(
+                f"a path of {depth} thoughts is rated {score}", hint="give a finite score, a depth from 0 on"
+            )
+        with self._books():
+            tree = self._stepper.tree
+            tree.rate(handle.segment, tree.policy.importance(score, depth))
 
     def clear(self) -> None:
         """Forget all KV that no handle needs, so that the next search starts cold."""

@@ -30,6 +30,8 @@ from rksc_tot.models.tokenizer import TRIES
 
 QUESTION = "try " + " ".join(TRIES) + " so"
 HELD_OUT_SEED = 24
+FREE = 0  # three numbers of any range
+VALUE_MIX = {3: 0.36, FREE: 0.36, 2: 0.2, 1: 0.08}  # shares of the value documents, by how many numbers a game has left
 
 
 @dataclass(frozen=True)
@@ -171,22 +173,16 @@ class Generator:
                 return Document(prompt_text("solve", root), "".join(f"{s}\n" for s in path) + "<eos>")
 
     def value(self) -> Document:
-        """Role *value*: a path, then the question. Half the states reach 24; about two thirds were never a game's."""
+        """Role *value*: a path, then the question. Half the states reach 24; a good third were never a game's."""
+        want = self.rng.random() < 0.5
+        [size] = self.rng.choices(tuple(VALUE_MIX), tuple(VALUE_MIX.values()))
         while True:
-            sort, want = self.rng.random(), self.rng.random() < 0.5
-            if sort < 0.45:
-                found = self._game_state(3)
-            elif sort < 0.85:
-                found = self._free_state(want)
-            elif sort < 0.97:
-                found = self._game_state(2)
-            else:
-                found = self._game_state(1)
+            found = self._free_state(want) if size == FREE else self._game_state(size)
             if found is None or reaches(found[2]) != want:
                 continue
-            role, path, state, root = "steps", found[1], found[2], found[0]
+            root, path, state = found
             return Document(
-                prompt_text(role, root),
+                prompt_text("steps", root),
                 "".join(f"{s}\n" for s in path),
                 asks=True,
                 results=try_results(state),

@@ -1,8 +1,9 @@
 """Train the embedded game-of-24 model from scratch: ``python -m rksc_tot.models.train game24 --out FOLDER``.
 
 One transformer learns three roles on one path form (see ``game24_data``). Two things make its value role compute rather
-than remember: the question gives one position to each operation that could come next, with a target of its own, and a
-quarter-depth lens on those positions must already show the number the operation makes.
+than remember: the question gives one position to each operation that could come next, with a target of its own, and
+early lenses on those positions must already show the number the operation makes. Lenses on every later layer make it
+decide as early as it can.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import json
 import math
 import random
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, NamedTuple
@@ -20,6 +22,7 @@ import torch
 import torch.nn.functional as F
 import typer
 from torch import Tensor
+from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from rksc_tot.models.game24_data import QUESTION, Document, Generator, HeldOut, held_out, read_puzzles
@@ -40,51 +43,79 @@ class Recipe:
     kv_heads: int = 4
     head_size: int = 24
     inner: int = 480
-    result_layer: int = 4  # where the lens on a try must show the number it makes
+    result_layers: tuple[int, ...] = (2, 3)  # where the lens on a try must show the number it makes
+    result_weight: float = 0.7
+    verdict_from: int = 2  # first layer whose lens on a try is to know whether 24 is still reached
+    label_from: int = 1  # first layer whose lens after the question is to know the label
+    lens_weight: float = 0.3  # of a verdict or label below the last layer, where they weigh 2 and 0.7
     peak_rate: float = 2e-3
     floor: float = 0.02  # final learning rate over peak
-    flat: float = 0.5  # share of the time at peak rate
-    warmup_steps: int = 100
+    flat: float = 0.4  # share of the run at peak rate
+    warmup_steps: int = 200
     weight_decay: float = 0.05
-    value_docs: int = 40  # documents a step
-    steps_docs: int = 14
-    solve_docs: int = 4
+    documents: int = 290  # a step
+    value_share: float = 0.69
+    solve_share: float = 0.07  # the rest are paths of the role steps
 
 
 class Batch(NamedTuple):
-    """Right-padded ids ``[N, S]`` and flat (row, column, target) lists of what is learnt."""
+    """Right-padded ids ``[N, S]`` and what is learnt where; a place is row * S + column."""
 
     ids: Tensor
-    text: Tensor  # [n, 3] next-token targets of the bodies
-    result: Tensor  # [n, 3] number made at each try, read at the result layer
-    verdict: Tensor  # [n, 3] yes/no at each try
-    label: Tensor  # [n, 3] sure/likely/impossible after the question
+    text: Tensor  # [t, 2] place, next token in a body
+    tries: Tensor  # [12 v, 3] place of a try, number it makes, yes/no
+    label: Tensor  # [v, 2] place after the question, sure/likely/impossible
+
+    def to(self, device: str) -> Batch:
+        """The same on a device."""
+        return Batch(*(part.to(device, non_blocking=True) for part in self))
 
 
 def encode(tokenizer: PreTrainedTokenizerFast, documents: list[Document]) -> Batch:
     """Token ids and targets of a list of documents."""
     question = tokenizer.encode(QUESTION)
-    rows: list[list[int]] = []
-    text: list[tuple[int, int, int]] = []
-    result: list[tuple[int, int, int]] = []
-    verdict: list[tuple[int, int, int]] = []
-    label: list[tuple[int, int, int]] = []
-    for row, doc in enumerate(documents):
+    rows = []
+    for doc in documents:
         prompt, body = tokenizer.encode(doc.prompt), tokenizer.encode(doc.body) if doc.body else []
-        ids = prompt + body
+        rows.append((len(prompt), prompt + body + question if doc.asks else prompt + body))
+    width = max(len(ids) for _, ids in rows)
+    text: list[tuple[int, int]] = []
+    tries: list[tuple[int, int, int]] = []
+    label: list[tuple[int, int]] = []
+    for row, (doc, (begin, ids)) in enumerate(zip(documents, rows, strict=True)):
+        first, last = row * width, row * width + len(ids) - 1
         if doc.asks:
-            at = len(ids)
-            ids = ids + question
-            for i in range(len(TRIES)):
-                result.append((row, at + 1 + i, WORD[doc.results[i]]))
-                verdict.append((row, at + 1 + i, WORD[doc.verdicts[i]]))
-            label.append((row, len(ids) - 1, WORD[doc.label]))
+            places = range(last - len(TRIES), last)
+            words = zip(places, doc.results, doc.verdicts, strict=True)
+            tries.extend((place, WORD[result], WORD[verdict]) for place, result, verdict in words)
+            label.append((last, WORD[doc.label]))
         else:
-            text.extend((row, i - 1, ids[i]) for i in range(len(prompt), len(ids)))
-        rows.append(ids)
-    width = max(map(len, rows))
-    padded = torch.tensor([ids + [PAD] * (width - len(ids)) for ids in rows])
-    return Batch(padded, *(torch.tensor(t).reshape(-1, 3) for t in (text, result, verdict, label)))
+            text.extend((first + i - 1, ids[i]) for i in range(begin, len(ids)))
+    padded = torch.tensor([ids + [PAD] * (width - len(ids)) for _, ids in rows])
+    return Batch(
+        padded,
+        torch.tensor(text).reshape(-1, 2),
+        torch.tensor(tries).reshape(-1, 3),
+        torch.tensor(label).reshape(-1, 2),
+    )
+
+
+class Batches(IterableDataset[Batch]):
+    """Endless batches; each worker process draws its own seeded documents."""
+
+    def __init__(self, recipe: Recipe, unseen: HeldOut, seed: int) -> None:
+        self.recipe, self.unseen, self.seed = recipe, unseen, seed
+
+    def __iter__(self) -> Iterator[Batch]:
+        recipe, worker = self.recipe, get_worker_info()
+        values, solves = (round(recipe.documents * share) for share in (recipe.value_share, recipe.solve_share))
+        source = Generator(random.Random(f"{self.seed}/{worker.id if worker else 0}"), self.unseen)
+        tokenizer = build_tokenizer()
+        while True:
+            docs = [source.value() for _ in range(values)]
+            docs += [source.solve() for _ in range(solves)]
+            docs += [source.steps() for _ in range(recipe.documents - values - solves)]
+            yield encode(tokenizer, docs)
 
 
 def number_features(width: int, rng: torch.Generator) -> Tensor:
@@ -131,48 +162,85 @@ def build_model(recipe: Recipe, seed: int) -> LlamaForCausalLM:
     return model
 
 
-def losses(model: LlamaForCausalLM, batch: Batch, recipe: Recipe) -> tuple[Tensor, dict[str, float]]:
-    """Weighted loss and the figures of one batch."""
-    states = model.model(batch.ids, output_hidden_states=True, use_cache=False).hidden_states
+class Reading(NamedTuple):
+    """What the model says at some places through the head of the last layer or an earlier one, and what is right."""
+
+    weight: float
+    logits: Tensor  # [n, V]
+    targets: Tensor  # [n]
+
+    def loss(self) -> Tensor:
+        """Weighted mean cross-entropy."""
+        return self.weight * F.cross_entropy(self.logits, self.targets)
+
+    def accuracy(self) -> float:
+        """Share of places where the likeliest word is right."""
+        return (self.logits.argmax(-1) == self.targets).float().mean().item()
+
+
+def read(model: LlamaForCausalLM, batch: Batch, recipe: Recipe) -> dict[str, Reading]:
+    """Everything that is learnt from one batch, by name; ``verdict@3`` is a verdict read after layer 3."""
+    out = model.model(batch.ids, output_hidden_states=True, use_cache=False)
+    flat = [state.flatten(0, 1) for state in (*out.hidden_states[:-1], out.last_hidden_state)]  # [N S, H]; last: normed
     norm, head = model.model.norm, model.lm_head
-
-    def lens(layer: int, where: Tensor) -> Tensor:
-        hidden = states[layer][where[:, 0], where[:, 1]]  # [n, H]
-        logits: Tensor = head(hidden if layer == recipe.layers else norm(hidden))
-        return logits
-
-    total, figures = torch.zeros(()), {}
-
-    def learn(name: str, layer: int, where: Tensor, weight: float) -> None:
-        nonlocal total
-        logits = lens(layer, where)
-        loss = F.cross_entropy(logits, where[:, 2])
-        total = total + weight * loss
-        figures[name] = loss.item()
-        figures[name + "_acc"] = (logits.argmax(-1) == where[:, 2]).float().mean().item()
-
-    learn("text", recipe.layers, batch.text, 1.0)
-    learn("result", recipe.result_layer, batch.result, 1.0)
-    learn("verdict", recipe.layers, batch.verdict, 2.0)
-    learn("label", recipe.layers, batch.label, 0.7)
-    for layer in range(recipe.result_layer + 1, recipe.layers):  # the earlier a layer knows, the earlier one may stop
-        learn(f"verdict@{layer}", layer, batch.verdict, 0.3)
-        learn(f"label@{layer}", layer, batch.label, 0.1)
-    return total, figures
+    found = {"text": Reading(1.0, head(flat[-1].index_select(0, batch.text[:, 0])), batch.text[:, 1])}
+    asked = torch.cat([batch.tries[:, 0], batch.label[:, 0]])
+    for layer in range(1, recipe.layers + 1):
+        hidden = flat[layer].index_select(0, asked)
+        logits = head(hidden if layer == recipe.layers else norm(hidden))
+        on_tries, on_label = logits.split([len(batch.tries), len(batch.label)])
+        if layer in recipe.result_layers:
+            found[f"result@{layer}"] = Reading(recipe.result_weight, on_tries, batch.tries[:, 1])
+        last = layer == recipe.layers
+        if layer >= recipe.verdict_from:
+            found[f"verdict@{layer}"] = Reading(2.0 if last else recipe.lens_weight, on_tries, batch.tries[:, 2])
+        if layer >= recipe.label_from:
+            found[f"label@{layer}"] = Reading(0.7 if last else recipe.lens_weight, on_label, batch.label[:, 1])
+    return found
 
 
 def rate_at(done: float, step: int, recipe: Recipe) -> float:
-    """Learning rate after a share ``done`` of the time: warm-up, flat, then linear to the floor."""
-    if step < recipe.warmup_steps:
-        return recipe.peak_rate * (step + 1) / recipe.warmup_steps
+    """Learning rate after a share ``done`` of the run: warm-up, flat, then linear to the floor."""
+    peak = recipe.peak_rate * min(1.0, (step + 1) / recipe.warmup_steps)
     if done < recipe.flat:
-        return recipe.peak_rate
-    return recipe.peak_rate * (1 - (1 - recipe.floor) * (done - recipe.flat) / (1 - recipe.flat))
+        return peak
+    return peak * (1 - (1 - recipe.floor) * (done - recipe.flat) / (1 - recipe.flat))
+
+
+def fit(
+    recipe: Recipe, unseen: HeldOut, *, steps: int, minutes: float, seed: int, device: str, workers: int
+) -> LlamaForCausalLM:
+    """A trained model; the run ends, its learning rate gone down, with the steps or the minutes, whichever is first."""
+    batches = iter(DataLoader(Batches(recipe, unseen, seed), batch_size=None, num_workers=workers))
+    model = build_model(recipe, seed)
+    torch.nn.Module.to(model, device)
+    optimiser = torch.optim.AdamW(
+        model.parameters(), lr=recipe.peak_rate, betas=(0.9, 0.98), weight_decay=recipe.weight_decay, fused=True
+    )
+    start, step, tokens, done = time.perf_counter(), 0, 0, 0.0
+    while done < 1:
+        batch = next(batches).to(device)
+        readings = read(model, batch, recipe)
+        loss = torch.stack([reading.loss() for reading in readings.values()]).sum()
+        model.zero_grad(set_to_none=True)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        for group in optimiser.param_groups:
+            group["lr"] = rate_at(done, step, recipe)
+        optimiser.step()
+        step, tokens = step + 1, tokens + batch.ids.numel()
+        took = time.perf_counter() - start
+        done = max(step / steps, took / (60 * minutes))
+        if step % 100 == 0 or done >= 1:
+            shown = {name: round(reading.accuracy(), 4) for name, reading in readings.items()}
+            line = {"step": step, "s": round(took), "tok_s": round(tokens / took), "loss": round(loss.item(), 4)}
+            print(json.dumps(line | shown), flush=True)
+    return model
 
 
 def save(model: LlamaForCausalLM, unseen: HeldOut, out: Path) -> None:
     """Write an ordinary ``from_pretrained`` folder with fp16 weights, and beside it what the model never saw."""
-    half = copy.deepcopy(model).half()
+    half = copy.deepcopy(model).cpu().half()
     half.save_pretrained(out)
     build_tokenizer().save_pretrained(out)
     sets = {"roots": unseen.root_puzzles, "states": unseen.state_puzzles}
@@ -183,46 +251,23 @@ def save(model: LlamaForCausalLM, unseen: HeldOut, out: Path) -> None:
 def main(
     what: Annotated[str, typer.Argument(help="which model: game24")],
     out: Annotated[Path, typer.Option(help="folder to write")] = Path("game24-model"),
-    steps: Annotated[int, typer.Option(help="optimiser steps")] = 6_500,
+    steps: Annotated[int, typer.Option(help="optimiser steps at most")] = 15_000,
+    minutes: Annotated[float, typer.Option(help="minutes of training at most")] = math.inf,
     seed: Annotated[int, typer.Option()] = 0,
     exclude: Annotated[Path | None, typer.Option(help="csv of puzzles never to train on")] = None,
     rows: Annotated[str, typer.Option(help="which ranks of that file")] = "1-100000",
-    threads: Annotated[int, typer.Option()] = 1,
+    device: Annotated[str, typer.Option(help="cpu or cuda")] = "cuda" if torch.cuda.is_available() else "cpu",
+    workers: Annotated[int, typer.Option(help="processes that draw documents; 0: none but this one")] = 0,
+    threads: Annotated[int, typer.Option(help="threads on a CPU")] = 1,
 ) -> None:
-    """Train and save the model; prints a line of losses every 100 steps."""
+    """Train and save the model; prints a line of accuracies every 100 steps."""
     if what != "game24":
         raise typer.BadParameter(f"{what!r} is not a model this trains; there is game24")
     torch.set_num_threads(threads)
-    recipe = Recipe()
-    tokenizer = build_tokenizer()
+    if device != "cpu":
+        torch.set_float32_matmul_precision("high")
     unseen = held_out(read_puzzles(exclude, rows) if exclude else ())
-    source = Generator(random.Random(seed), unseen)
-    model = build_model(recipe, seed)
-    optimiser = torch.optim.AdamW(
-        model.parameters(), lr=recipe.peak_rate, betas=(0.9, 0.98), weight_decay=recipe.weight_decay
-    )
-    start, tokens = time.perf_counter(), 0
-    mean: dict[str, float] = {}
-    for step in range(steps):
-        docs = [source.value() for _ in range(recipe.value_docs)]
-        docs += [source.steps() for _ in range(recipe.steps_docs)]
-        docs += [source.solve() for _ in range(recipe.solve_docs)]
-        batch = encode(tokenizer, docs)
-        loss, figures = losses(model, batch, recipe)
-        model.zero_grad(set_to_none=True)
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        for group in optimiser.param_groups:
-            group["lr"] = rate_at(step / steps, step, recipe)
-        optimiser.step()
-        tokens += batch.ids.numel()
-        mean = {k: 0.98 * mean.get(k, v) + 0.02 * v for k, v in figures.items()}
-        if step % 100 == 99:
-            took = time.perf_counter() - start
-            shown = {k: round(v, 4) for k, v in mean.items() if "@" not in k or "acc" in k}
-            print(json.dumps({"step": step + 1, "s": round(took), "tok_s": round(tokens / took), **shown}), flush=True)
-        if step % 2000 == 1999:
-            save(model, unseen, out)
+    model = fit(Recipe(), unseen, steps=steps, minutes=minutes, seed=seed, device=device, workers=workers)
     save(model, unseen, out)
 
 

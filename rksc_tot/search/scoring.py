@@ -31,6 +31,10 @@ class Scorer(Protocol):
         """Whether it asks nobody, so that its scores are no verifier calls."""
         ...
 
+    def bounds(self, search: Search, node: Node) -> tuple[float, float] | None:
+        """The lowest and the highest score a node can get, None where that is not known."""
+        ...
+
     async def score(self, search: Search, nodes: Sequence[Node]) -> Sequence[float | VerifierError | None]:
         """One entry a node: a finite number, the error that kept this node from getting one, or None: out of time."""
         ...

@@ -6,7 +6,8 @@ import logging
 import random
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rksc_tot.budget import Budget, BudgetReached
 from rksc_tot.engine.base import Account, Engine
@@ -17,6 +18,7 @@ from rksc_tot.guard import shown
 from rksc_tot.ledger import Ledger
 from rksc_tot.search.candidates import Candidates
 from rksc_tot.search.expansion import Writer
+from rksc_tot.search.gate import Gate
 from rksc_tot.search.growth import Growth
 from rksc_tot.search.judgement import HINT, judge_root
 from rksc_tot.search.limits import Limits
@@ -24,6 +26,9 @@ from rksc_tot.search.scoring import Key, Scorer, ranked, scores_of, usable
 from rksc_tot.seeds import stream_key
 from rksc_tot.task import Path, Task
 from rksc_tot.tree import Node, ReasoningTree
+
+if TYPE_CHECKING:
+    from rksc_tot.rksc import RKSC
 
 E = TypeVar("E", bound=Event)
 _log = logging.getLogger("rksc_tot")
@@ -46,6 +51,8 @@ class Search:
         Of every random draw. What a node's children say depends on the seed, the problem and the node's ``branch`` only.
     on_event : callable, optional
         Called with each :class:`~rksc_tot.events.Event` as it happens. It may raise BudgetReached to stop the search.
+    rksc : RKSC, optional
+        What may be decided early, :meth:`~rksc_tot.rksc.RKSC.ready` for the engine, the task and the verifier.
 
     Raises
     ------
@@ -64,6 +71,7 @@ class Search:
         budget: Budget | None = None,
         seed: int = 0,
         on_event: Callable[[Event], None] | None = None,
+        rksc: RKSC | None = None,
     ) -> None:
         self.task, self.problem, self.engine, self.verifier = task, problem, engine, verifier
         self.seed = seed
@@ -76,6 +84,8 @@ class Search:
         self._on_event: Callable[[Event], None] | None = None
         self._candidates = Candidates(task, problem, self.tree)
         self._growth = Growth(task, problem, engine, self.tree, self.limits, self._candidates, self._emit)
+        self.rksc = rksc
+        self.gate = None if rksc is None else Gate(rksc, engine, self.ledger, self.rng, self.warn)
         self._verifier_works = False
         self._warned: set[str] = set()
         root = self.tree.add()
@@ -191,8 +201,21 @@ class Search:
         if not asked:
             return
         with self.ledger.phase("score"):
-            admitted = self.limits.admit_calls(asked, free=self.verifier.free)
-            self._write(admitted, await scores_of(self, admitted))
+            rest, audited = self._skip(asked)
+            if rest:
+                admitted = self.limits.admit_calls(rest, free=self.verifier.free)
+                self._write(admitted, await scores_of(self, admitted))
+            if self.gate is not None:
+                self.gate.review(audited)
+
+    def _skip(self, nodes: list[Node]) -> tuple[list[Node], list[list[Node]]]:
+        """Which nodes are left to be asked about, and which groups of them only for an audit."""
+        if self.gate is None or self.verifier.free:
+            return nodes, []
+        skipped, audited = self.gate.skip(nodes, partial(self.verifier.bounds, self))
+        for node in skipped:
+            self._emit(Scored, node=node.id, score=node.score, skipped=True)
+        return [node for node in nodes if node.score is None], audited
 
     def _write(self, nodes: list[Node], scores: Sequence[float | VerifierError | None]) -> None:
         failed: list[tuple[Node, VerifierError]] = []
@@ -204,7 +227,7 @@ class Search:
             else:
                 node.score = usable(score, node, self.verifier.name)
                 self._verifier_works = True
-                self._emit(Scored, node=node.id, score=node.score)
+                self._emit(Scored, node=node.id, score=node.score, layer=node.layer)
         if failed and not self._verifier_works:
             raise failed[0][1]
         for node, error in failed:

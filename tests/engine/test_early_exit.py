@@ -1,0 +1,211 @@
+"""Questions that leave a pass early: what they read, and that nobody else notices."""
+
+import asyncio
+from dataclasses import dataclass
+
+import pytest
+import torch
+
+from rksc_tot.engine import TransformersEngine
+from rksc_tot.engine.base import Account, LabelRequest
+from rksc_tot.errors import ConfigError, EngineError
+from rksc_tot.models.tokenizer import build_tokenizer
+
+from .conftest import llama
+from .test_transformers_engine import LABELS, PROMPT, ask, texts
+
+QUESTION = "try 1+2 2+3 so"
+LAYERS = 3
+
+
+@dataclass(frozen=True)
+class At:
+    """Exits after a layer, whatever is read there; ``every``: reads all layers up to it."""
+
+    layer: int
+    every: bool = False
+
+    def checks(self, layer):
+        return layer == self.layer or (self.every and layer < self.layer)
+
+    def decided(self, seen):
+        return seen[-1][0] == self.layer
+
+
+def requests(handles, exit=None, trace=False):
+    return [LabelRequest(handle, QUESTION, LABELS, exit=exit, trace=trace) for handle in handles]
+
+
+async def thoughts(engine, account, k=6):
+    root = engine.open(PROMPT, account)
+    [found] = await engine.generate([ask(root, k=k)], account)
+    return root, [completion.handle for completion in found]
+
+
+def resident(engine):
+    """Everything the arena holds for resident tokens, by path."""
+    engine.check_integrity()
+    found = {}
+    for segment in engine.cache.segments():
+        path = tuple(t for s in segment.lineage() for t in s.tokens)
+        keys = [engine.forward.arena.keys[n][:, segment.slots].clone() for n in sorted(engine.forward.arena.keys)]
+        found[path] = torch.stack(keys)
+    return found
+
+
+@pytest.mark.parametrize("layer", [1, 2])
+async def test_a_question_that_exits_reads_what_its_full_trace_shows_at_that_layer(engine, layer):
+    account = Account()
+    _, handles = await thoughts(engine, account)
+    traces = await engine.label(requests(handles, trace=True), account)
+    exits = await engine.label(requests(handles, At(layer)), account)
+    for traced, exited in zip(traces, exits, strict=True):
+        assert exited.layer == layer
+        assert exited.outside is None
+        assert list(exited.probabilities.values()) == pytest.approx(traced.trace[layer - 1], abs=1e-5)
+
+
+async def test_a_trace_ends_with_what_a_plain_question_says(engine):
+    account = Account()
+    _, handles = await thoughts(engine, account)
+    for plain, traced in zip(
+        await engine.label(requests(handles), account),
+        await engine.label(requests(handles, trace=True), account),
+        strict=True,
+    ):
+        assert len(traced.trace) == LAYERS
+        assert traced.layer == LAYERS
+        assert traced.probabilities == pytest.approx(plain.probabilities, abs=1e-5)
+        assert traced.trace[-1] == pytest.approx(list(plain.probabilities.values()), abs=1e-5)
+        assert traced.outside == pytest.approx(plain.outside, abs=1e-5)
+
+
+async def test_a_rule_that_never_decides_runs_all_layers(engine):
+    account = Account()
+    _, handles = await thoughts(engine, account)
+    plain = await engine.label(requests(handles), account)
+    for full, exited in zip(plain, await engine.label(requests(handles, At(99)), account), strict=True):
+        assert exited.layer == LAYERS
+        assert exited.probabilities == pytest.approx(full.probabilities, abs=1e-5)
+    assert account.ledger.layer_exit.acted == 0
+    assert account.ledger.layers_saved == 0
+
+
+async def test_an_early_exit_leaves_the_cache_as_a_full_pass_does(engine):
+    account = Account()
+    _, handles = await thoughts(engine, account)
+    await engine.label(requests(handles), account)  # gives every thought its last row
+    before = resident(engine)
+    await engine.label(requests(handles, At(1)), account)
+    after = resident(engine)
+    assert before.keys() == after.keys()
+    for path, kept in before.items():
+        assert torch.equal(kept, after[path])
+
+
+async def test_the_last_row_of_a_thought_runs_through_all_layers_though_its_question_leaves():
+    """It becomes an ancestor: what is written after it is what would have been written without any question."""
+    tokenizer = build_tokenizer()
+    written = []
+    for exit in (None, At(1)):
+        with TransformersEngine(llama(len(tokenizer)), tokenizer) as engine:
+            account = Account()
+            _, handles = await thoughts(engine, account)
+            if exit:
+                await engine.label(requests(handles, exit), account)
+            found = await engine.generate([ask(h, n, k=3) for n, h in enumerate(handles)], account)
+            written.append([texts(completions) for completions in found])
+            assert account.ledger.prefill_tokens == account.ledger.distinct_tokens
+            engine.check_integrity()
+    assert written[0] == written[1]
+
+
+async def test_questions_leave_a_pass_that_others_go_on_decoding_in():
+    tokenizer = build_tokenizer()
+    written = []
+    for company in (False, True):
+        with TransformersEngine(llama(len(tokenizer)), tokenizer) as engine:
+            account = Account()
+            root, handles = await thoughts(engine, account)
+            generation = engine.generate([ask(root, "other", k=5, max_tokens=12, stop=())], account)
+            if company:
+                found, *_ = await asyncio.gather(
+                    generation, *(engine.label(requests(handles, At(layer)), account) for layer in (1, 2, 99))
+                )
+            else:
+                found = await generation
+            written.append([texts(completions) for completions in found])
+            engine.check_integrity()
+    assert written[0] == written[1]
+
+
+async def test_the_same_question_may_be_asked_in_full_while_it_exits_for_another(engine):
+    account = Account()
+    _, handles = await thoughts(engine, account)
+    plain = await engine.label(requests(handles), account)
+    early, full, traced = await asyncio.gather(
+        engine.label(requests(handles, At(1)), account),
+        engine.label(requests(handles), account),
+        engine.label(requests(handles, trace=True), account),
+    )
+    for a, b, c, d in zip(plain, early, full, traced, strict=True):
+        assert b.layer == 1
+        assert c.probabilities == pytest.approx(a.probabilities, abs=1e-5)
+        assert len(d.trace) == LAYERS
+        assert d.probabilities == pytest.approx(a.probabilities, abs=1e-5)
+    engine.check_integrity()
+
+
+async def test_a_question_that_begins_like_one_that_left_is_computed_anew(engine):
+    account = Account()
+    _, handles = await thoughts(engine, account)
+    longer = [LabelRequest(h, QUESTION + " 1*2 so", LABELS) for h in handles]
+    plain = await engine.label(longer, account)
+    _, again = await asyncio.gather(engine.label(requests(handles, At(1)), account), engine.label(longer, account))
+    for a, b in zip(plain, again, strict=True):
+        assert b.probabilities == pytest.approx(a.probabilities, abs=1e-5)
+
+
+async def test_a_question_in_chunks_may_exit():
+    tokenizer = build_tokenizer()
+    with TransformersEngine(llama(len(tokenizer)), tokenizer, max_batch_tokens=3) as engine:
+        account = Account()
+        _, handles = await thoughts(engine, account)
+        traces = await engine.label(requests(handles, trace=True), account)
+        for traced, exited in zip(traces, await engine.label(requests(handles, At(2)), account), strict=True):
+            assert list(exited.probabilities.values()) == pytest.approx(traced.trace[1], abs=1e-5)
+        engine.check_integrity()
+
+
+async def test_layers_are_booked_as_they_were_run(engine):
+    account = Account()
+    _, handles = await thoughts(engine, account)
+    await engine.label(requests(handles), account)
+    await engine.label(requests(handles, At(1)), account)
+    ledger = account.ledger
+    assert ledger.verifier_layers == len(handles) * (LAYERS + 1)
+    assert ledger.verifier_layers_full == len(handles) * 2 * LAYERS
+    assert ledger.layer_exit.acted == len(handles)
+
+
+async def test_states_that_are_not_numbers_are_an_error_and_never_an_exit(engine):
+    account = Account()
+    _, handles = await thoughts(engine, account)
+    with torch.no_grad():
+        engine.forward.lens.layers[0].mlp.down_proj.weight.fill_(float("nan"))
+    with pytest.raises(EngineError, match="NaN"):
+        await engine.label(requests(handles, At(1)), account)
+    engine.check_integrity()
+
+
+async def test_a_model_that_cannot_be_looked_into_refuses_exits_with_the_reason():
+    tokenizer = build_tokenizer()
+    model = llama(len(tokenizer))
+    model.lm_head.register_forward_hook(lambda module, args, out: out.sin() * 9)
+    with TransformersEngine(model, tokenizer, name="odd") as engine:
+        account = Account()
+        _, handles = await thoughts(engine, account)
+        assert engine.layers == 0
+        assert (await engine.label(requests(handles[:1]), account))[0].trace is None
+        with pytest.raises(ConfigError, match="odd cannot be looked at between its layers: no logit lens"):
+            await engine.label(requests(handles[:1], At(1)), account)
