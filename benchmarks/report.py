@@ -8,6 +8,7 @@ import platform
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import version
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -15,9 +16,10 @@ import typer
 
 @dataclass(frozen=True)
 class Options:
-    """``quick``: finish within a minute."""
+    """``quick``: finish within a minute. ``trees``: a file of recorded search trees, if one is given."""
 
     quick: bool = False
+    trees: Path | None = None
 
 
 def environment() -> dict[str, Any]:
@@ -39,8 +41,11 @@ def run(name: str, measure: Callable[[Options], dict[str, Any]]) -> None:
     def command(
         json_only: Annotated[bool, typer.Option("--json", help="print only the JSON object")] = False,
         quick: Annotated[bool, typer.Option("--quick", help="finish within a minute")] = False,
+        trees: Annotated[
+            Path | None, typer.Option(exists=True, dir_okay=False, help="recorded search trees, which `memory` replays")
+        ] = None,
     ) -> None:
-        figures = measure(Options(quick))
+        figures = measure(Options(quick, trees))
         if not json_only:
             for key, value in flat(figures).items():
                 print(f"{key:40} {value}")

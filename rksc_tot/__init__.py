@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rksc_tot.budget import Budget
+    from rksc_tot.calibration import Calibration
+    from rksc_tot.calibration.run import calibrate
     from rksc_tot.check import check_task
     from rksc_tot.engine import load_engine
     from rksc_tot.engine.base import Sampling
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
         VerifierError,
     )
     from rksc_tot.ledger import Ledger
+    from rksc_tot.rksc import RKSC
     from rksc_tot.solve import Result, asolve, astream, solve, stream
     from rksc_tot.strategies import Strategy
     from rksc_tot.task import Path, Question, Reject, Task, Thought, function_task
@@ -39,8 +42,10 @@ if TYPE_CHECKING:
     from rksc_tot.verifiers import Verifier, verifier
 
 __all__ = [
+    "RKSC",
     "Budget",
     "CacheError",
+    "Calibration",
     "ConfigError",
     "ContextOverflow",
     "EngineError",
@@ -64,6 +69,7 @@ __all__ = [
     "VerifierError",
     "asolve",
     "astream",
+    "calibrate",
     "check_task",
     "function_task",
     "load_engine",
@@ -74,6 +80,8 @@ __all__ = [
 
 _HOME = {
     "budget": ("Budget",),
+    "calibration": ("Calibration",),
+    "calibration.run": ("calibrate",),
     "check": ("check_task",),
     "engine": ("load_engine",),
     "engine.base": ("Sampling",),
@@ -90,6 +98,7 @@ _HOME = {
         "VerifierError",
     ),
     "ledger": ("Ledger",),
+    "rksc": ("RKSC",),
     "solve": ("Result", "asolve", "astream", "solve", "stream"),
     "strategies": ("Strategy",),
     "task": ("Path", "Question", "Reject", "Task", "Thought", "function_task"),

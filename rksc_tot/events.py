@@ -23,12 +23,15 @@ class Added(Event):
 
 
 class Merged(Event):
-    """A thought led to a state that is in the tree already (or repeats a sibling); ``into`` was counted up."""
+    """A thought led to a state that is in the tree already, or repeats a sibling, or is like one (``sigma``, ASKS); ``into`` was
+    counted up.
+    """
 
     kind: Literal["merged"] = "merged"
     parent: int
     into: int
     text: str
+    sigma: float | None = None
 
 
 class Rejected(Event):

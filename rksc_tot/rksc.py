@@ -9,6 +9,7 @@ from pydantic import Field
 from rksc_tot.calibration.artefact import AGAIN, Calibration
 from rksc_tot.engine.base import Engine
 from rksc_tot.errors import ConfigError
+from rksc_tot.policies.asks import ASKS
 from rksc_tot.policies.cgee import ExitRule, RivalStop, VerifySkip
 from rksc_tot.settings import Settings
 from rksc_tot.task import Task
@@ -17,7 +18,7 @@ CALIBRATED = "lm_value"  # the verifier whose decisions are calibrated
 
 
 class RKSC(Settings):
-    """What a search may decide early (CGEE). Without it, and wherever nothing was accepted, everything is exact.
+    """What a search may decide early (CGEE) and share (ASKS). Without it, and wherever nothing was accepted, it is exact.
 
     ::
 
@@ -34,6 +35,8 @@ class RKSC(Settings):
         Whether siblings may go unverified when one is decisive, if the calibration accepts a rule for it.
     rivals
         Whether branches may stop being written once another is decisive. Off unless asked for.
+    sibling
+        When a thought that is like a sibling, by their hidden states, becomes one with it. Off unless given.
     audit
         Share, 0..1, of the decisions that are also taken in full, to see how many come out otherwise; these are seeded by
         node. What is audited counts as it comes out in full.
@@ -44,7 +47,14 @@ class RKSC(Settings):
     exit: bool = True
     skip: bool = True
     rivals: bool = False
+    sibling: ASKS | None = None
     audit: float = Field(0.03, ge=0, le=1, allow_inf_nan=False)
+
+    def loaded(self) -> RKSC:
+        """The same with the calibration read from its file. Raises ConfigError if that is no calibration."""
+        if self.calibration is None or isinstance(self.calibration, Calibration):
+            return self
+        return self.model_copy(update={"calibration": Calibration.load(self.calibration)})
 
     def ready(self, engine: Engine, task: Task, verifier: str) -> RKSC:
         """The same with the calibration loaded and found to hold for an engine, a task and a verifier by its name.
@@ -55,7 +65,13 @@ class RKSC(Settings):
             If the file is no calibration, or was made for another model, task or verifier; or if rival stop is asked for and
             was refused.
         """
-        if self.calibration is None:
+        if self.sibling is not None and not engine.layers:
+            raise ConfigError(
+                f"sibling sharing compares hidden states, which {engine.name} does not give", hint="search without it"
+            )
+        loaded = self.loaded()
+        held = loaded.held
+        if held is None:
             if self.rivals:
                 raise ConfigError("rival stop needs a calibration", hint=AGAIN)
             return self
@@ -64,13 +80,10 @@ class RKSC(Settings):
                 f"a calibration is about the verifier {CALIBRATED!r}, this search has {verifier!r}",
                 hint="use that one, or leave the calibration out",
             )
-        loaded = self.calibration
-        if not isinstance(loaded, Calibration):
-            loaded = Calibration.load(loaded)
-        loaded.check(engine, task)
-        if self.rivals and loaded.rivals.refused:
-            raise ConfigError(f"rival stop is asked for, but was refused: {loaded.rivals.refused}", hint=AGAIN)
-        return self.model_copy(update={"calibration": loaded})
+        held.check(engine, task)
+        if self.rivals and held.rivals.refused:
+            raise ConfigError(f"rival stop is asked for, but was refused: {held.rivals.refused}", hint=AGAIN)
+        return loaded
 
     @property
     def held(self) -> Calibration | None:
@@ -100,4 +113,4 @@ class RKSC(Settings):
         }
         if self.held:
             on |= {"delta": self.held.delta, "alpha": self.held.alpha, "calibrated": self.held.date.isoformat()}
-        return {**on, "audit": self.audit}
+        return {**on, "sibling": self.sibling and self.sibling.model_dump(), "audit": self.audit}

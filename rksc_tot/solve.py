@@ -16,6 +16,7 @@ from rksc_tot.events import Event
 from rksc_tot.faults import setting_faults
 from rksc_tot.guard import Raised, guarded, named, said, shown
 from rksc_tot.ledger import Ledger
+from rksc_tot.rksc import RKSC
 from rksc_tot.running import run_async
 from rksc_tot.search import Search
 from rksc_tot.search.judgement import HINT, read_verdict, validated
@@ -38,7 +39,7 @@ class Result(BaseModel):
     complete path, None if there is none. ``correct``: the task's own check of it, None if the task cannot tell. ``best``: id
     of the node the answer is read from, or of the best unfinished node. ``path``: its thoughts. ``stopped``: ``finished``,
     or what ended the search before. ``rejections``: how many thoughts were turned away for each reason, the ten commonest,
-    the commonest first. ``settings``: strategy, verifier, sampling, seed.
+    the commonest first. ``settings``: strategy, verifier, sampling, seed, and under ``rksc`` what might be decided early.
     ``numerics``: what the figures depend on besides (dtype, device, versions).
     """
 
@@ -67,6 +68,7 @@ class Options(TypedDict, total=False):
     verifier: Verifier | str | None
     budget: Budget | None
     seed: int
+    rksc: RKSC | None
 
 
 async def asolve(
@@ -78,6 +80,7 @@ async def asolve(
     verifier: Verifier | str | None = None,
     budget: Budget | None = None,
     seed: int = 0,
+    rksc: RKSC | None = None,
     on_event: Callable[[Event], None] | None = None,
 ) -> Result:
     """Search for a solution of one problem.
@@ -99,13 +102,15 @@ async def asolve(
         Hard limits; where one is reached, the best so far is returned and ``stopped`` says which it was.
     seed : int
         Of every random draw.
+    rksc : RKSC, optional
+        What may be approximate. By default nothing is.
     on_event : callable, optional
         Called with each event as it happens. It may raise :class:`~rksc_tot.budget.BudgetReached` to stop the search.
 
     Raises
     ------
     ConfigError
-        If an argument is of the wrong kind.
+        If an argument is of the wrong kind, or a calibration does not hold for the engine, the task or the verifier.
     TaskError
         If the problem does not fit the task, or the task fails at the root or on everything.
     VerifierError
@@ -123,7 +128,10 @@ async def asolve(
     if budget is not None:
         budget = _of_kind(Budget, budget, "budget", "such as Budget(tokens=1000)")
     valid = validated(task, problem)
-    search = Search(task, valid, engine, verifier or _verifier(usual_verifier(task, valid)), budget, seed)
+    verifier = verifier or _verifier(usual_verifier(task, valid))
+    if rksc is not None:
+        rksc = _of_kind(RKSC, rksc, "rksc", "such as RKSC(calibration='embedded')").ready(engine, task, verifier.name)
+    search = Search(task, valid, engine, verifier, budget, seed, rksc=rksc)
     try:
         stopped = await _run(search, strategy, on_event)
     except (Exception, asyncio.CancelledError) as error:
@@ -191,6 +199,7 @@ def _result(search: Search, strategy: Strategy, given: Any, stopped: str) -> Res
         "sampling": {name: getattr(task, name) for name in ("temperature", "top_k", "top_p", "min_p", "mode")},
         "budget": search.limits.budget.model_dump(exclude_none=True),
         "seed": search.seed,
+        "rksc": None if search.rksc is None else search.rksc.summary(),
     }
     return Result(
         problem=said(given if isinstance(given, str) else search.problem),

@@ -44,7 +44,8 @@ class LMValue(Verifier):
     def bounds(self, search: Search, node: Node) -> tuple[float, float] | None:
         """The worth of the worst and of the best label; None where there is no question."""
         question = self._question(search, node)
-        return (min(question.labels.values()), max(question.labels.values())) if isinstance(question, Question) else None
+        worth = question.labels.values() if isinstance(question, Question) else ()
+        return (min(worth), max(worth)) if worth else None
 
     def request(self, search: Search, node: Node, question: Question) -> LabelRequest:
         """What the engine is asked about a node; its pass may exit where the search allows that."""

@@ -31,6 +31,13 @@ MaxNodes = Annotated[int | None, typer.Option(help="Most nodes of one tree.")]
 MaxVerifierCalls = Annotated[int | None, typer.Option(help="Most nodes to have scored in one search.")]
 MaxSeconds = Annotated[float | None, typer.Option(help="Most seconds of one search.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Write JSON to stdout and nothing else.")]
+Calibrated = Annotated[
+    str | None,
+    typer.Option(
+        "--calibration", help="A file `rksc-tot calibrate` wrote, or `embedded`. [default: nothing is decided early]"
+    ),
+]
+Audit = Annotated[float, typer.Option(help="Share of the early decisions that are also taken in full.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 Settings = Annotated[
     list[str] | None,

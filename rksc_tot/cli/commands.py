@@ -15,6 +15,8 @@ import typer
 from rksc_tot.cli.arguments import (
     QUOTES,
     AsJson,
+    Audit,
+    Calibrated,
     Debug,
     Device,
     Dtype,
@@ -33,6 +35,7 @@ from rksc_tot.cli.arguments import (
     memory_of,
     settings_of,
 )
+from rksc_tot.cli.calibrate import calibrate
 from rksc_tot.cli.failing import INTERRUPTED, NOT_SOLVED, Interrupt, one_sentence
 from rksc_tot.errors import ConfigError
 
@@ -46,6 +49,8 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+app.command(cls=ProblemCommand)(calibrate)
 
 
 @app.command(cls=ProblemCommand)
@@ -69,6 +74,8 @@ def solve(
     kv_budget: KVBudget = "1GiB",
     eviction: Eviction = "rsbcm",
     seed: Seed = 0,
+    calibration: Calibrated = None,
+    audit: Audit = 0.03,
     max_tokens: MaxTokens = None,
     max_nodes: MaxNodes = None,
     max_verifier_calls: MaxVerifierCalls = None,
@@ -83,6 +90,7 @@ def solve(
     """
     with one_sentence(debug):
         from rksc_tot.cli.output import loading, watched, write_result
+        from rksc_tot.rksc import RKSC
         from rksc_tot.search.judgement import validated
         from rksc_tot.solve import Result, usual_settings
         from rksc_tot.solve import solve as search
@@ -98,6 +106,7 @@ def solve(
             "verifier": None if verifier is None else VERIFIERS.make(verifier),
             "budget": budget_of(max_tokens, max_nodes, max_verifier_calls, max_seconds),
             "seed": seed,
+            "rksc": None if calibration is None else RKSC(calibration=calibration, audit=audit).loaded(),
         }
         memory = memory_of(kv_budget, eviction)
         check_model(model)

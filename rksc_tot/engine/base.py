@@ -15,10 +15,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from rksc_tot.errors import ConfigError
 from rksc_tot.ledger import Ledger
-from rksc_tot.policies.cgee import ExitRule
+from rksc_tot.policies.cgee import ExitRule, RivalStop
 from rksc_tot.task import Prompt
 
-Finish = Literal["stop", "eos", "length", "budget"]
+Finish = Literal["stop", "eos", "length", "budget", "rival"]
 
 
 class Sampling(BaseModel):
@@ -65,7 +65,8 @@ class GenerateRequest:
     stays on the path, and a branch that ended its text (``eos``) is closed with the first stop string, so that what comes
     after it begins as after any other. ``suffix`` (proposals) is
     appended as scratch before generating; nothing of such a reply is kept and completions carry no handle. ``states``: keep
-    what thoughts are compared by in :meth:`Engine.similarity`.
+    what thoughts are compared by in :meth:`Engine.similarity`. ``rivals``: when branches that still run may stop because one
+    that has ended is decisive; they finish as ``rival``.
     """
 
     handle: Any
@@ -76,6 +77,7 @@ class GenerateRequest:
     keep_stop: bool = True
     suffix: Prompt | None = None
     states: bool = False
+    rivals: RivalStop | None = None
 
     def __post_init__(self) -> None:
         """Refuse what no engine could do."""
@@ -92,7 +94,7 @@ class Completion(NamedTuple):
     """A text that one or more branches wrote.
 
     ``text``: without the stop string. ``tokens``, ``logprobs``: what the handle holds beyond its parent; log-probabilities
-    are the model's own (temperature 1, no filter), in nats. ``finish``: ``length`` means truncated, not finished.
+    are the model's own (temperature 1, no filter), in nats. ``finish``: ``length``, ``budget`` and ``rival`` mean cut off.
     ``branches``: which branches (indices into ``streams``) wrote exactly this. ``handle``: owned by the caller.
     """
 
@@ -171,6 +173,17 @@ class Engine(Protocol):
 
     async def label(self, requests: Sequence[LabelRequest], account: Account) -> Sequence[LabelScores | None]:
         """Label probabilities of each request; None where the deadline came first."""
+        ...
+
+    def similarity(self, handle: Any, others: Sequence[Any], alpha: float) -> list[float | None]:
+        """σ (ASKS) between a thought generated with ``states`` and others, None where the states are gone."""
+        ...
+
+    async def divergence(self, pairs: Sequence[tuple[Any, Any]], account: Account) -> list[tuple[float, bool] | None]:
+        """How the next token differs after two paths: KL(first || second) in nats, and whether the likeliest is the same.
+
+        None where the deadline came first.
+        """
         ...
 
     def release(self, handle: Any) -> None:

@@ -15,7 +15,7 @@ from rksc_tot.cache.prefix_tree import PrefixTree, Segment
 from rksc_tot.engine.base import Account, Completion, Finish, GenerateRequest, LabelRequest, LabelScores
 from rksc_tot.engine.sampler import Draw, Stream
 from rksc_tot.engine.text import Written, continuation, cut_at, find_stop
-from rksc_tot.policies.cgee import Reading
+from rksc_tot.policies.cgee import Reading, RivalStop, confidence
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -202,11 +202,21 @@ class Generation(Job):
         self.twigs = live
         if not live:
             self.end(self.completions())
+        elif self.request.rivals is not None and self._decided(self.request.rivals):
+            self._cut_off("rival")
+
+    def _decided(self, rule: RivalStop) -> bool:
+        """Whether a branch that has ended is decisive over all that still run."""
+        ended = [confidence(done.logprobs) for done in self.done if done.finish in ("stop", "eos")]
+        return rule.decisive(ended, [confidence(twig.logprobs) for twig in self.twigs])
 
     def expire(self) -> None:
         """Finish every branch where it stands."""
+        self._cut_off("budget")
+
+    def _cut_off(self, finish: Finish) -> None:
         for twig in self.twigs:
-            self._finish(twig, twig.branches, "budget")
+            self._finish(twig, twig.branches, finish)
         self.leave()
         self.end(self.completions())
 

@@ -60,6 +60,8 @@ class MockEngine:
     lens : callable, optional
         ``lens(text_so_far, question, labels, layer)`` returns what the labeller would if it were asked after a layer before
         the last one. By default every layer says what the last one says.
+    alike : callable, optional
+        ``alike(text, other)`` returns the σ of two paths; None, the default, where there is nothing to compare.
     """
 
     name = "mock"
@@ -71,11 +73,13 @@ class MockEngine:
         context: int | None = None,
         layers: int = 0,
         lens: Lens | None = None,
+        alike: Callable[[str, str], float | None] = lambda text, other: None,
     ) -> None:
         self._writer = writer
         self._labeller = labeller
         self._context = context
         self._lens = lens
+        self._alike = alike
         self.layers = layers
         self._stored = _PrefixSet()
         self._closed = False
@@ -125,6 +129,19 @@ class MockEngine:
                 raise EngineError("this engine has no layers to look between", hint="make it with layers=8, say")
         await asyncio.sleep(0)
         return [None if _late(account) else self._ask(request, account.ledger) for request in requests]
+
+    def similarity(self, handle: MockHandle, others: Sequence[MockHandle], alpha: float) -> list[float | None]:
+        """What ``alike`` says."""
+        text = self._own(handle).text
+        return [self._alike(text, self._own(other).text) for other in others]
+
+    async def divergence(
+        self, pairs: Sequence[tuple[MockHandle, MockHandle]], account: Account
+    ) -> list[tuple[float, bool] | None]:
+        """Whether the greedy writer goes on with the same character; the KL is 0 nats if so, else 1."""
+        await asyncio.sleep(0)
+        same = [len({self._write(self._own(one).text, random.Random(0))[0][:1] for one in pair}) == 1 for pair in pairs]
+        return [None if _late(account) else (float(not alike), alike) for alike in same]
 
     def release(self, handle: MockHandle) -> None:
         """Give a handle back."""

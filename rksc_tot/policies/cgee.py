@@ -158,6 +158,16 @@ def exit_layer(rule: ExitRule, trace: Sequence[Sequence[float]]) -> int | None:
     return None
 
 
+def survivors(rule: RivalStop, logprobs: Sequence[Sequence[float]]) -> list[int] | None:
+    """Which of the branches, written side by side a token a step, had ended when the others could stop; None: never."""
+    for step in range(1, max(map(len, logprobs), default=0)):
+        ended = [n for n, branch in enumerate(logprobs) if len(branch) <= step]
+        running = [confidence(branch[:step]) for branch in logprobs if len(branch) > step]
+        if rule.decisive([confidence(logprobs[n]) for n in ended], running):
+            return ended
+    return None
+
+
 def likeliest(probabilities: Sequence[float]) -> int:
     """Which label is decided for; of equals the first."""
     return max(range(len(probabilities)), key=probabilities.__getitem__)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ from rksc_tot.engine.base import Account, Completion, Engine, Finish, GenerateRe
 from rksc_tot.errors import ConfigError, ContextOverflow
 from rksc_tot.faults import Fault, prompt_fault
 from rksc_tot.guard import Raised, guarded, shown
+from rksc_tot.policies.cgee import RivalStop
 from rksc_tot.seeds import stream_keys
 from rksc_tot.settings import sentence
 from rksc_tot.task import Path, Task
@@ -53,6 +54,10 @@ class Writer:
         Of the search.
     names : tuple
         Seed and problem, which every random stream is named by.
+    states : bool
+        Whether thoughts are to be compared by their hidden states.
+    rivals : callable, optional
+        Of a node: when the branches after it may stop because one is decisive.
     """
 
     task: Task
@@ -60,6 +65,8 @@ class Writer:
     engine: Engine
     account: Account
     names: tuple[object, ...]
+    states: bool = False
+    rivals: Callable[[Node], RivalStop | None] = lambda node: None
 
     async def draft(
         self, wanted: Sequence[tuple[Node, Path, int]], *, temperature: float | None, round: int
@@ -119,6 +126,8 @@ class Writer:
             stop=tuple(task.propose_stop if proposing else task.stop),
             keep_stop=task.keep_stop,
             suffix=suffix,
+            states=self.states and not proposing,
+            rivals=None if proposing else self.rivals(node),
         )
 
     async def _replies(self, requests: Sequence[GenerateRequest]) -> list[list[Completion] | ContextOverflow]:
@@ -132,7 +141,9 @@ class Writer:
 
     def _sampled(self, node: Node, path: Path, reply: Sequence[Completion], round: int) -> Iterator[Draft]:
         for text, tokens, logprobs, finish, branches, handle in reply:
-            if finish == "budget" and not tokens:  # never drawn
+            if finish == "rival":
+                self.account.ledger.rival_stop.acted += len(branches)
+            if finish == "rival" or (finish == "budget" and not tokens):  # given up, or never drawn
                 self.engine.release(handle)
                 continue
             fault = None if self.task.accept_truncated else CUT.get(finish)

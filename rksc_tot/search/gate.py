@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from rksc_tot.engine.base import Engine, LabelRequest, LabelScores
 from rksc_tot.ledger import Ledger, Lossy
-from rksc_tot.policies.cgee import confidence, exit_layer, likeliest
+from rksc_tot.policies.cgee import RivalStop, confidence, exit_layer, likeliest, survivors
 from rksc_tot.policies.ltt import alarm
 from rksc_tot.search.scoring import rounded
 from rksc_tot.tree import Node
@@ -43,6 +43,14 @@ class Gate:
     rng: Callable[..., random.Random]
     warn: Callable[[str, str], None]
     _in_full: set[int] = field(default_factory=set)  # nodes of groups that are audited
+    _uncut: set[int] = field(default_factory=set)  # parents whose branches were all written, for an audit
+
+    def __post_init__(self) -> None:
+        held, rules = self.rksc.held, (self.rksc.exit_rule, self.rksc.skip_rule, self.rksc.rival_rule)
+        if held is not None and not any(rules):
+            self.warn(
+                "calibration", f"nothing is decided early: layer exit is off ({held.exit.refused or 'switched off'})"
+            )
 
     # -- layer exit --------------------------------------------------------------------------------------------------
 
@@ -70,7 +78,9 @@ class Gate:
 
     # -- verify skip -------------------------------------------------------------------------------------------------
 
-    def skip(self, nodes: Sequence[Node], bounds: Callable[[Node], Bounds | None]) -> tuple[list[Node], list[list[Node]]]:
+    def skip(
+        self, nodes: Sequence[Node], bounds: Callable[[Node], Bounds | None]
+    ) -> tuple[list[Node], list[list[Node]]]:
         """Score the siblings among ``nodes`` that need no verifier.
 
         A skipped node's score is its confidence, put where the verifier's scores lie: lowest + (highest - lowest) x
@@ -112,6 +122,31 @@ class Gate:
             top = likeliest([confidence(node.logprobs) for node in group])
             flipped = rounded(scores[top]) < rounded(max(scores))
             self._count(self.ledger.verify_skip, flipped, "the most confident branch is not the verifier's best")
+
+    # -- rival stop --------------------------------------------------------------------------------------------------
+
+    def rivals(self, node: Node) -> RivalStop | None:
+        """When the branches after a node may stop; never, where what they would have been is audited."""
+        rule = self.rksc.rival_rule
+        if rule is not None and self._audited("rival stop", node):
+            self._uncut.add(node.id)
+            return None
+        return rule
+
+    def review_rivals(self, nodes: Sequence[Node]) -> None:
+        """Compare branches that were all written for an audit with those that would have been."""
+        rule = self.rksc.rival_rule
+        for group in _siblings(nodes):
+            scores = [node.score for node in group if node.score is not None]
+            parent = group[0].parent
+            if rule is None or parent not in self._uncut or len(scores) < len(group):
+                continue
+            self._uncut.remove(parent)
+            ended = survivors(rule, [node.logprobs for node in group])
+            if ended is not None:
+                self.ledger.rival_stop.acted += sum(node.count for n, node in enumerate(group) if n not in ended)
+                flipped = rounded(max(scores[n] for n in ended)) < rounded(max(scores))
+                self._count(self.ledger.rival_stop, flipped, "the verifier's best branch would have been given up")
 
     # -- the audit ---------------------------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from rksc_tot.errors import ContextOverflow
 from rksc_tot.events import Added, Merged, Rejected
 from rksc_tot.faults import Fault
 from rksc_tot.guard import Raised, guarded
+from rksc_tot.search.aliasing import Aliasing
 from rksc_tot.search.candidates import Candidates
 from rksc_tot.search.expansion import ENDED, Draft
 from rksc_tot.search.judgement import Judgement, judge
@@ -28,6 +29,8 @@ class Growth:
         Of the search.
     emit : callable
         Told of every event, as kind and fields.
+    aliasing : Aliasing, optional
+        Where thoughts that are alike become one (ASKS); by default only equal ones do.
     """
 
     def __init__(
@@ -39,8 +42,10 @@ class Growth:
         limits: Limits,
         candidates: Candidates,
         emit: Callable[..., None],
+        aliasing: Aliasing | None = None,
     ) -> None:
         self._task, self._problem, self._engine, self._tree = task, problem, engine, tree
+        self._aliasing = aliasing
         self._limits, self._candidates, self._emit = limits, candidates, emit
         self._states: dict[Any, Node] = {}
         self._texts: dict[tuple[int, str], Node] = {}
@@ -92,6 +97,12 @@ class Growth:
             self._give_back(draft.handle)
             self._merge(draft.parent, into, found.thought.text, draft.count)
             return None
+        if self._aliasing and (like := self._aliasing.like(draft.parent, found.finished, draft.handle)):
+            into, sigma = like
+            path = Path((*draft.path, found.thought))
+            self._aliasing.take(path, f"{draft.parent.branch}.{draft.branch}", draft.handle, into, len(draft.tokens))
+            self._merge(draft.parent, into, found.thought.text, draft.count, sigma)
+            return None
         if not self._limits.room:
             self._give_back(draft.handle)
             self._limits.cut("nodes")
@@ -128,6 +139,8 @@ class Growth:
         self._limits.ledger.nodes += 1
         self._texts[parent.id, node.text] = node
         self.register(node, found)
+        if self._aliasing:
+            self._aliasing.know(node)
         self._emit(Added, node=node)
         self._merge(parent, node, node.text, draft.count - 1)
         return node
@@ -139,11 +152,11 @@ class Growth:
         if node.finished:
             self._candidates.complete.append(node)
 
-    def _merge(self, parent: Node, into: Node, text: str, times: int) -> None:
+    def _merge(self, parent: Node, into: Node, text: str, times: int, sigma: float | None = None) -> None:
         into.count += times
         self._limits.ledger.merged += times
         for _ in range(times):
-            self._emit(Merged, parent=parent.id, into=into.id, text=text)
+            self._emit(Merged, parent=parent.id, into=into.id, text=text, sigma=sigma)
 
     def _give_back(self, handle: Any) -> None:
         if handle is not None:

@@ -16,6 +16,8 @@ from rksc_tot.events import Added, BudgetHit, Event, Finished, Pruned, Scored
 from rksc_tot.faults import Fault
 from rksc_tot.guard import shown
 from rksc_tot.ledger import Ledger
+from rksc_tot.policies.cgee import RivalStop
+from rksc_tot.search.aliasing import Aliasing
 from rksc_tot.search.candidates import Candidates
 from rksc_tot.search.expansion import Writer
 from rksc_tot.search.gate import Gate
@@ -80,12 +82,19 @@ class Search:
         self.limits = Limits(budget or Budget(), self.ledger, lambda reason: self._emit(BudgetHit, reason=reason))
         self.prompt, found = judge_root(task, problem)
         self._names = (seed, str(problem))
-        self._writer = Writer(task, problem, engine, self.limits.account, self._names)
-        self._on_event: Callable[[Event], None] | None = None
-        self._candidates = Candidates(task, problem, self.tree)
-        self._growth = Growth(task, problem, engine, self.tree, self.limits, self._candidates, self._emit)
         self.rksc = rksc
         self.gate = None if rksc is None else Gate(rksc, engine, self.ledger, self.rng, self.warn)
+        self._aliasing = None
+        if rksc is not None and rksc.sibling is not None:
+            self._aliasing = Aliasing(rksc.sibling, rksc.audit, task, problem, engine, self.account, self.rng)
+        self._writer = Writer(
+            task, problem, engine, self.account, self._names, self._aliasing is not None, self._rivals
+        )
+        self._on_event: Callable[[Event], None] | None = None
+        self._candidates = Candidates(task, problem, self.tree)
+        self._growth = Growth(
+            task, problem, engine, self.tree, self.limits, self._candidates, self._emit, self._aliasing
+        )
         self._verifier_works = False
         self._warned: set[str] = set()
         root = self.tree.add()
@@ -178,7 +187,13 @@ class Search:
             drafts, cut = await self._writer.draft(admitted, temperature=temperature, round=round)
             if cut:
                 self.limits.cut_short()
-            return self._growth.settle(deque(drafts), merge)
+            children = self._growth.settle(deque(drafts), merge)
+            if self._aliasing:
+                await self._aliasing.audit()
+            return children
+
+    def _rivals(self, node: Node) -> RivalStop | None:
+        return None if self.gate is None else self.gate.rivals(node)
 
     def _may_grow(self, node: Node) -> bool:
         return not node.finished and node.depth < self.max_depth
@@ -207,6 +222,7 @@ class Search:
                 self._write(admitted, await scores_of(self, admitted))
             if self.gate is not None:
                 self.gate.review(audited)
+                self.gate.review_rivals(asked)
 
     def _skip(self, nodes: list[Node]) -> tuple[list[Node], list[list[Node]]]:
         """Which nodes are left to be asked about, and which groups of them only for an audit."""
@@ -227,6 +243,8 @@ class Search:
             else:
                 node.score = usable(score, node, self.verifier.name)
                 self._verifier_works = True
+                if node._handle is not None:
+                    self.engine.rate(node._handle, node.score, node.depth)
                 self._emit(Scored, node=node.id, score=node.score, layer=node.layer)
         if failed and not self._verifier_works:
             raise failed[0][1]
@@ -327,6 +345,8 @@ class Search:
     def close(self) -> None:
         """Give back every handle and report no more events. The tree stays."""
         self._on_event = None
+        if self._aliasing:
+            self._aliasing.close()
         for node in self.tree:
             self._give_back(node._handle)
             node._handle = None

@@ -40,12 +40,27 @@ def ledger_table(ledger: Ledger) -> Table:
         ("tokens prefilled", f"{ledger.prefill_tokens}, {ledger.distinct_tokens} distinct"),
         ("prefill saved by sharing", f"{ledger.prefill_saved:.1%}"),
         ("verifier", f"{ledger.verifier_tokens} tokens in {ledger.verifier_calls} calls"),
+        *_early(ledger),
         ("forward passes", f"{ledger.forward_passes}"),
         ("peak KV", f"{ledger.peak_kv_bytes / 2**20:.2f} MiB"),
         ("seconds", seconds or "-"),
     ):
         table.add_row(name, value)
     return table
+
+
+def _early(ledger: Ledger) -> list[tuple[str, str]]:
+    """What was decided early, a line for each way that was taken."""
+    lines = []
+    for name, row, what in (
+        ("layer exit", ledger.layer_exit, f"questions, {ledger.layers_saved:.0%} of all layers not run"),
+        ("verify skip", ledger.verify_skip, "groups of siblings"),
+        ("rival stop", ledger.rival_stop, "branches"),
+    ):
+        if row.acted:
+            otherwise = f"; {row.flips} of {row.audited} audited came out otherwise" if row.audited else ""
+            lines.append((name, f"{row.acted} {what}{otherwise}"))
+    return lines
 
 
 def _answer(result: Result) -> Text:

@@ -3,122 +3,85 @@
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from rksc_tot.cache.pool import SlotPool
 from rksc_tot.cache.prefix_tree import PrefixTree
 from rksc_tot.errors import CacheError
 
+from .reference import Reference, compute
+
+POLICIES = ["rsbcm", "lru", "lfu", "random", "none"]
 TOKENS = st.lists(st.integers(0, 3), min_size=1, max_size=6)
 
 
-def path(segment):
-    return [token for s in segment.lineage() for token in s.tokens]
-
-
-def compute(tree, segment):
-    """Make a path resident the way the engine does."""
-    tree.pin(segment)
-    try:
-        for part, first in tree.missing(segment):
-            count = len(part.tokens) - first
-            tree.make_room(count)
-            tree.store(part, tree.pool.allocate(count))
-    finally:
-        tree.unpin(segment)
-
-
 class Cache(RuleBasedStateMachine):
-    """Random walks, holds, drops, pins, computations and evictions against a model that is just lists."""
+    """Random operations on the cache and on a reference that is just lists."""
 
-    def __init__(self):
+    def __init__(self, policy):
         super().__init__()
-        self.tree = PrefixTree(SlotPool(24))
-        self.held = []  # (segment, path)
-        self.pinned = []
+        self.books = Reference(policy, limit=8)
 
+    @rule(tokens=TOKENS)
+    def open(self, tokens):
+        self.books.open(tokens)
+        self.books.visit(self.books.held[-1])
+
+    @rule(tokens=TOKENS, keep=st.booleans())
+    def sprout(self, tokens, keep):
+        self.books.sprout(tokens, keep)
+
+    @precondition(lambda self: self.books.held)
     @rule(tokens=TOKENS, data=st.data())
-    def hold(self, tokens, data):
-        at = data.draw(st.sampled_from([(self.tree.origin, []), *self.held]))
-        segment = self.tree.walk(at[0], tokens)
-        self.tree.hold(segment)
-        self.held.append((segment, at[1] + tokens))
+    def extend(self, tokens, data):
+        self.books.extend(data.draw(st.sampled_from(self.books.held)), tokens)
+        self.books.visit(self.books.held[-1])
 
-    @precondition(lambda self: self.held)
-    @rule(data=st.data())
-    def drop(self, data):
-        segment, _ = self.held.pop(data.draw(st.integers(0, len(self.held) - 1)))
-        self.tree.drop(segment)
-
-    @precondition(lambda self: self.held)
-    @rule(data=st.data())
-    def compute(self, data):
-        segment, tokens = data.draw(st.sampled_from(self.held))
-        try:
-            compute(self.tree, segment)
-        except CacheError:
-            assert len(tokens) + sum(len(t) for _, t in self.pinned) > 24 or self.pinned
-        else:
-            assert segment.resident
-
-    @precondition(lambda self: self.held)
-    @rule(data=st.data())
-    def pin(self, data):
-        segment, tokens = data.draw(st.sampled_from(self.held))
-        try:
-            compute(self.tree, segment)
-        except CacheError:
-            return
-        self.tree.pin(segment)
-        self.pinned.append((segment, tokens))
-
-    @precondition(lambda self: self.pinned)
-    @rule()
-    def unpin(self):
-        self.tree.unpin(self.pinned.pop()[0])
-
-    @precondition(lambda self: self.held)
+    @precondition(lambda self: self.books.held)
     @rule(token=st.integers(0, 3), data=st.data())
     def step(self, token, data):
-        segment, tokens = data.draw(st.sampled_from(self.held))
-        following = self.tree.step(segment, token, alone=True)
-        assert path(following) == [*tokens, token]
-        self.tree.hold(following)
-        self.held.append((following, [*tokens, token]))
+        self.books.step(data.draw(st.sampled_from(self.books.held)), token)
+
+    @precondition(lambda self: self.books.held)
+    @rule(data=st.data())
+    def drop(self, data):
+        self.books.drop(data.draw(st.sampled_from(self.books.held)))
+
+    @precondition(lambda self: self.books.held)
+    @rule(score=st.floats(-2, 2), depth=st.integers(0, 4), data=st.data())
+    def rate(self, score, depth, data):
+        self.books.rate(data.draw(st.sampled_from(self.books.held)), score, depth)
+
+    @precondition(lambda self: self.books.held)
+    @rule(data=st.data())
+    def visit(self, data):
+        self.books.visit(data.draw(st.sampled_from(self.books.held)))
+
+    @precondition(lambda self: self.books.held)
+    @rule(data=st.data())
+    def pin(self, data):
+        self.books.pin(data.draw(st.sampled_from(self.books.held)))
+
+    @precondition(lambda self: self.books.pinned)
+    @rule(data=st.data())
+    def unpin(self, data):
+        self.books.unpin(data.draw(st.sampled_from(self.books.pinned)))
 
     @rule()
     def clear(self):
-        self.tree.clear()
+        self.books.clear()
 
     @invariant()
-    def every_handle_stands_where_it_stood(self):
-        for segment, tokens in [*self.held, *self.pinned]:
-            assert path(segment) == tokens
-
-    @invariant()
-    def pinned_paths_are_resident(self):
-        for segment, _ in self.pinned:
-            assert all(s.resident for s in segment.lineage())
-
-    @invariant()
-    def books_balance_and_the_budget_holds(self):
-        self.tree.check_integrity()
-        assert self.tree.pool.used <= 24
-
-    @invariant()
-    def no_path_exists_twice(self):
-        ends = [tuple(path(s)) for s in self.tree.segments()]
-        assert len(ends) == len(set(ends))
-
-    @invariant()
-    def nothing_is_remembered_that_nobody_needs(self):
-        for segment in self.tree.segments():
-            needed = segment.handles or segment.pins or segment.children
-            assert needed or segment.slots
+    def the_books_agree(self):
+        self.books.check()
 
 
-TestCache = Cache.TestCase
-TestCache.settings = settings(max_examples=60, stateful_step_count=40, deadline=None, derandomize=True)
+@pytest.mark.parametrize("policy", POLICIES)
+def test_any_order_of_operations_leaves_the_books_in_order_and_evicts_what_a_look_at_everything_would(policy):
+    run_state_machine_as_test(
+        lambda: Cache(policy),
+        settings=settings(max_examples=80, stateful_step_count=50, deadline=None, derandomize=True),
+    )
 
 
 def test_equal_paths_are_one_path():

@@ -10,6 +10,7 @@ from rksc_tot.engine import TransformersEngine
 from rksc_tot.engine.base import Account, Engine, GenerateRequest, LabelRequest, Sampling
 from rksc_tot.errors import CacheError, ConfigError, ContextOverflow, EngineError
 from rksc_tot.models.tokenizer import build_tokenizer
+from rksc_tot.policies.cgee import RivalStop
 from rksc_tot.seeds import stream_keys
 
 from .conftest import byte_tokenizer, llama, mistral
@@ -435,3 +436,57 @@ async def test_an_empty_prompt_or_question_is_refused(byte_engine):
     root = byte_engine.open("a", Account())
     with pytest.raises(EngineError, match="question is empty"):
         await byte_engine.label([LabelRequest(root, "", ("yes", "no"))], Account())
+
+
+STOPS = tuple("57")
+
+
+class WhoeverEndsFirst(RivalStop):
+    def decisive(self, ended, running):
+        return bool(ended and running)
+
+
+async def test_rivals_stop_when_a_branch_that_has_ended_is_decisive_and_only_then(engine):
+    account = Account()
+    root = engine.open(PROMPT, account)
+    (full,) = await engine.generate([ask(root, "r", k=12, max_tokens=40, stop=STOPS)], account)
+    ended = min(len(c.tokens) for c in full if c.finish == "stop")
+    (cut,) = await engine.generate(
+        [ask(root, "r", k=12, max_tokens=40, stop=STOPS, rivals=WhoeverEndsFirst(confidence=0, margin=0))], account
+    )
+    kept = {c.tokens for c in cut if c.finish != "rival"}
+    assert kept <= {c.tokens for c in full}
+    assert all(len(c.tokens) >= ended for c in cut)
+    assert sorted(b for c in cut for b in c.branches) == list(range(12))
+    assert any(c.finish == "rival" for c in cut)
+    (never,) = await engine.generate(
+        [ask(root, "r", k=12, max_tokens=40, stop=STOPS, rivals=RivalStop(confidence=1, margin=1))], account
+    )
+    assert texts(never) == texts(full)
+
+
+async def test_states_are_those_of_the_row_that_predicts_the_end_whoever_shares_the_pass(engine):
+    account = Account()
+    root = engine.open(PROMPT, account)
+    (alone,) = await engine.generate([ask(root, "s", k=4, states=True)], account)
+    engine.clear()
+    (crowd, _) = await engine.generate([ask(root, "s", k=4, states=True), ask(root, "s", k=9)], account)
+    engine.forward.take("mask")
+    for a, b in zip(alone, crowd, strict=True):
+        before_the_end = torch.tensor([b.handle.tokens[:-1]])
+        states = engine.model(input_ids=before_the_end, output_hidden_states=True, use_cache=False).hidden_states
+        for layer in range(1, engine.layers):
+            expected = states[layer][0, -1]
+            torch.testing.assert_close(b.handle.segment.states[layer - 1], expected, atol=1e-4, rtol=0)
+        torch.testing.assert_close(a.handle.segment.states, b.handle.segment.states, atol=1e-4, rtol=0)
+
+
+async def test_divergence_of_a_path_from_itself_is_nothing(engine):
+    account = Account()
+    _, first, _ = await grow(engine, account, k=4)
+    a, b = first[0].handle, first[1].handle
+    same, other = await engine.divergence([(a, a), (a, b)], account)
+    assert same == (0.0, True)
+    logs = [engine.forward.plain(h.tokens)[-1].double().log_softmax(-1) for h in (a, b)]
+    assert other[0] == pytest.approx(float((logs[0].exp() * (logs[0] - logs[1])).sum()), abs=1e-4)
+    assert account.ledger.prefill_tokens == account.ledger.distinct_tokens + account.ledger.recomputed_tokens

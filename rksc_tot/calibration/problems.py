@@ -1,0 +1,76 @@
+"""Which problems a calibration is made on."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+
+from rksc_tot.compare.problems import choose_problems
+from rksc_tot.errors import ConfigError
+
+
+def calibration_problems(
+    problems: Sequence[str] = (),
+    file: Path | None = None,
+    training: bool = False,
+    without: Path | None = None,
+    rows: str | None = None,
+    most: int | None = None,
+    seed: int = 0,
+) -> list[str]:
+    """The problems of exactly one source.
+
+    Parameters
+    ----------
+    problems : sequence of str
+        Given one by one.
+    file : Path, optional
+        One a line; empty lines do not count.
+    training : bool
+        The game-of-24 puzzles that are held out nowhere: see :func:`training_puzzles`, which takes ``without`` and ``rows``.
+    most : int, optional
+        A random choice of so many of them.
+    seed : int
+        Of that choice.
+
+    Raises
+    ------
+    ConfigError
+        If there is no source or more than one, or the file cannot be read.
+    """
+    given = {"problems": problems, "--problems": file, "--training-puzzles": training}
+    sources = [name for name, value in given.items() if value]
+    if len(sources) != 1:
+        said = f"{' and '.join(sources)} are given" if sources else "there is nothing to calibrate on"
+        raise ConfigError(said, hint="give problems, or --problems FILE, or --training-puzzles")
+    if (without or rows) and not training:
+        raise ConfigError("--without and --rows belong to --training-puzzles", hint="leave them out")
+    found = training_puzzles(without, rows) if training else _lines(file) if file else list(problems)
+    if most is not None and most < len(found):
+        found = random.Random(seed).sample(found, most)
+    return found
+
+
+def training_puzzles(without: Path | None = None, rows: str | None = None) -> list[str]:
+    """Every game-of-24 puzzle of numbers 1..13, but for the held-out sets of the embedded model.
+
+    ``without``: a ranked csv whose puzzles are left out as well, all or those whose rank lies in ``rows``.
+    """
+    from rksc_tot.models.game24_data import all_puzzles, read_puzzles
+
+    left_out = {*choose_problems(held_out=True), *choose_problems(held_out_states=True)}
+    if without is not None:
+        left_out.update(" ".join(map(str, puzzle)) for puzzle in read_puzzles(without, rows))
+    return [text for puzzle in all_puzzles() if (text := " ".join(map(str, puzzle))) not in left_out]
+
+
+def _lines(file: Path) -> list[str]:
+    try:
+        lines = file.read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeError) as error:
+        raise ConfigError(f"{str(file)!r} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    found = [line.strip() for line in lines if line.strip()]
+    if not found:
+        raise ConfigError(f"{str(file)!r} holds no problem", hint="write one a line")
+    return found

@@ -1,0 +1,171 @@
+"""A cache kept in lists beside the one under test: who holds what, and, by looking at everything, what may be evicted."""
+
+import math
+from dataclasses import dataclass
+
+from rksc_tot.cache.pool import SlotPool
+from rksc_tot.cache.prefix_tree import PrefixTree
+from rksc_tot.errors import CacheError
+from rksc_tot.policies.eviction import EVICTION, Candidate
+
+
+def path(segment):
+    return [token for s in segment.lineage() for token in s.tokens]
+
+
+def origin(segment):
+    while segment.parent is not None:
+        segment = segment.parent
+    return segment
+
+
+def compute(tree, segment, evict=None):
+    """Make a path resident the way the engine does; ``evict`` makes room."""
+    tree.pin(segment)
+    try:
+        for part, first in tree.missing(segment):
+            count = len(part.tokens) - first
+            (evict or tree.make_room)(count)
+            tree.store(part, tree.pool.allocate(count))
+    finally:
+        tree.unpin(segment)
+
+
+@dataclass
+class Held:
+    segment: object
+    tokens: list
+    prompt: bool = False
+    kept: bool = False
+    slots: object = None  # of a kept path, once it is resident
+
+
+class Reference:
+    """Operations on both; :meth:`check` compares them."""
+
+    def __init__(self, policy, limit):
+        self.limit = limit
+        self.tree = PrefixTree(SlotPool(limit), EVICTION.make(policy))
+        self.held = []
+        self.pinned = []
+        self.ratings = {}
+        self.evictions = self.recomputed = 0
+
+    # -- operations --------------------------------------------------------------------------------------------------
+
+    def open(self, tokens):
+        self._hold(self.tree.walk(self.tree.origin, tokens), tokens, prompt=True)
+
+    def sprout(self, tokens, keep):
+        self._hold(self.tree.walk(self.tree.sprout(keep=keep), tokens), tokens, kept=keep)
+
+    def extend(self, at, tokens):
+        self._hold(self.tree.walk(at.segment, tokens), at.tokens + tokens)
+
+    def step(self, at, token):
+        following = self.tree.step(at.segment, token, alone=True)
+        assert following is not at.segment  # a handle stands there
+        self._hold(following, [*at.tokens, token])
+
+    def drop(self, at):
+        self.held.remove(at)
+        self.tree.drop(at.segment, prompt=at.prompt)
+
+    def rate(self, at, score, depth):
+        importance = self.tree.policy.importance(score, depth)
+        self.tree.rate(at.segment, importance)
+        self.ratings[at.segment] = importance
+
+    def visit(self, at):
+        """Compute a path; each eviction must be the one that looking at everything finds. Returns whether it was possible."""
+        stored = {tuple(path(s)): s.stored_once for s in at.segment.lineage()}
+        missing = {tuple(path(s)): (first, len(s.tokens)) for s, first in self.tree.missing(at.segment)}
+        before = self.recomputed
+        try:
+            self._compute(at.segment)
+        except CacheError:
+            assert self.victim(at.segment) is None
+            return False
+        again = sum(max(0, stored[end] - first) for end, (first, _) in missing.items())
+        assert self.recomputed - before == again
+        if at.kept and at.slots is None:
+            at.slots = [slot for s in at.segment.lineage() for slot in s.slots]
+        return True
+
+    def pin(self, at):
+        if self.visit(at):
+            self.tree.pin(at.segment)
+            self.pinned.append(at)
+
+    def unpin(self, at):
+        self.pinned.remove(at)
+        self.tree.unpin(at.segment)
+
+    def clear(self):
+        self.tree.clear()
+        referred = self._above(self.held) | self._above(self.pinned)
+        assert all(s in referred for s in self.tree.segments() if s.slots)
+
+    # -- what should be so -------------------------------------------------------------------------------------------
+
+    def victim(self, running=None):
+        """What should be evicted next while work runs on ``running``; None if nothing may."""
+        pinned = self._above(self.pinned) | set(running.lineage() if running else [])
+        held = self._above(self.held)
+        prompts = self._above(h for h in self.held if h.prompt)
+
+        def place(s):
+            rated = [self.ratings[a] for a in s.lineage() if a in self.ratings]
+            seen = Candidate(rated[-1] if rated else math.inf, s.used_at, s.uses, s.id)
+            return (s in held) + (s in prompts), self.tree.policy.order(seen), s.id
+
+        may = [
+            s for s in self.tree.segments()
+            if s.slots and s not in pinned and not any(c.slots for c in s.children.values())
+            and not (s in held and (s.keep or not self.tree.policy.evicts_held))
+        ]  # fmt: skip
+        return min(may, key=place, default=None)
+
+    def check(self):
+        self.tree.check_integrity()
+        segments = list(self.tree.segments())
+        slots = [slot for s in segments for slot in s.slots]
+        assert len(set(slots)) == len(slots) == self.tree.pool.used <= self.limit
+        assert all(path(h.segment) == h.tokens for h in [*self.held, *self.pinned])
+        assert all(s.resident for h in self.pinned for s in h.segment.lineage())
+        ends = [(origin(s), *path(s)) for s in segments]
+        assert len(set(ends)) == len(ends)
+        for s in segments:
+            assert s.handles or s.pins or s.children or s.slots
+            assert s.keep == (s.keep and origin(s).keep)
+        for h in self.held:
+            if h.slots is not None:
+                assert [slot for s in h.segment.lineage() for slot in s.slots] == h.slots
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _hold(self, segment, tokens, prompt=False, kept=False):
+        self.tree.hold(segment, prompt=prompt)
+        self.held.append(Held(segment, tokens, prompt, kept))
+
+    def _above(self, held):
+        return {s for h in held for s in h.segment.lineage()}
+
+    def _compute(self, segment):
+        tree = self.tree
+        tree.pin(segment)
+        try:
+            for part, first in tree.missing(segment):
+                count = len(part.tokens) - first
+                self._evict(count, segment)
+                self.recomputed += count - tree.store(part, tree.pool.allocate(count))
+        finally:
+            tree.unpin(segment)
+
+    def _evict(self, count, running):
+        while self.tree.pool.available < count:
+            expected = self.victim(running)
+            resident = {s for s in self.tree.segments() if s.slots}
+            self.tree.make_room(self.tree.pool.available + 1)  # one more, so one victim
+            assert resident - {s for s in self.tree.segments() if s.slots} == {expected}
+            self.evictions += 1

@@ -1,0 +1,246 @@
+"""Who goes first, who never goes, and that the budget is hard."""
+
+import math
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rksc_tot.cache.pool import SlotPool
+from rksc_tot.cache.prefix_tree import PrefixTree
+from rksc_tot.cache.victims import Victims
+from rksc_tot.errors import CacheError
+from rksc_tot.policies.eviction import EVICTION
+
+from .reference import Reference, compute
+
+POLICIES = ["rsbcm", "lru", "lfu", "random", "none"]
+EXAMPLES, OPERATIONS = 10, 2000  # for each of five policies: 100,000 operations
+
+
+def wander(books, rng):
+    """One random operation."""
+    choice = rng.random()
+    if not books.held or (choice < 0.12 and len(books.held) < 12):
+        tokens = [rng.randrange(4) for _ in range(rng.randint(1, 6))]
+        rng.choice([books.open, lambda t: books.sprout(t, rng.random() < 0.5)])(tokens)
+    elif choice < 0.3 and len(books.held) < 12:
+        books.extend(rng.choice(books.held), [rng.randrange(4) for _ in range(rng.randint(1, 4))])
+    elif choice < 0.34 and len(books.held) < 12:
+        books.step(rng.choice(books.held), rng.randrange(4))
+    elif choice < 0.5:
+        books.drop(rng.choice(books.held))
+    elif choice < 0.6:
+        books.rate(rng.choice(books.held), rng.choice([0.0, 0.1, 1.0, -1.0]), rng.randrange(4))
+    elif choice < 0.85:
+        books.visit(rng.choice(books.held))
+    elif choice < 0.92:
+        if len(books.pinned) < 2:
+            books.pin(rng.choice(books.held))
+    elif choice < 0.995:
+        if books.pinned:
+            books.unpin(rng.choice(books.pinned))
+    else:
+        books.clear()
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@given(seed=st.integers(0, 2**32))
+@settings(max_examples=EXAMPLES, deadline=None, derandomize=True)
+def test_over_a_hundred_thousand_operations_the_budget_holds_and_the_right_one_goes(policy, seed):
+    rng, books = random.Random(seed), Reference(policy, limit=24)
+    for _ in range(OPERATIONS):
+        wander(books, rng)
+        books.check()
+    assert books.evictions > 50
+    assert books.recomputed > 0
+
+
+def hung(tree, parent, tokens, omega=None):
+    """A path that is held and resident."""
+    segment = tree.walk(parent, tokens)
+    tree.hold(segment)
+    compute(tree, segment)
+    if omega is not None:
+        tree.rate(segment, omega)
+    return segment
+
+
+def resident(**segments):
+    return {name for name, segment in segments.items() if segment.resident}
+
+
+def test_a_shallow_thought_of_low_score_does_not_take_good_children_with_it():
+    tree = PrefixTree(SlotPool(4))
+    weak = hung(tree, tree.origin, [1], omega=0.0)
+    good = hung(tree, weak, [2], omega=5.0)
+    fair = hung(tree, tree.origin, [3], omega=1.0)
+    tree.make_room(2)
+    assert resident(weak=weak, good=good, fair=fair) == {"weak", "good"}
+    tree.make_room(4)
+    assert not resident(weak=weak, good=good)
+
+
+def test_what_has_no_score_is_as_important_as_the_nearest_rated_above_it():
+    tree = PrefixTree(SlotPool(4))
+    low, high = hung(tree, tree.origin, [1], omega=1.0), hung(tree, tree.origin, [2], omega=2.0)
+    below_low, below_high = hung(tree, low, [3]), hung(tree, high, [4])
+    tree.make_room(1)
+    assert resident(low=low, high=high, below_low=below_low, below_high=below_high) == {"low", "high", "below_high"}
+    tree.make_room(2)
+    assert resident(low=low, high=high, below_high=below_high) == {"high", "below_high"}
+
+
+def test_with_no_score_above_it_a_path_is_most_important():
+    tree = PrefixTree(SlotPool(2))
+    unrated, rated = hung(tree, tree.origin, [1]), hung(tree, tree.origin, [2], omega=1e9)
+    tree.make_room(1)
+    assert resident(unrated=unrated, rated=rated) == {"unrated"}
+
+
+def test_a_rating_reaches_what_is_unrated_below_it():
+    tree = PrefixTree(SlotPool(3))
+    trunk = hung(tree, tree.origin, [1])
+    leaf, other = hung(tree, trunk, [2]), hung(tree, tree.origin, [3], omega=1.0)
+    tree.rate(trunk, 0.5)
+    tree.make_room(1)
+    assert resident(trunk=trunk, leaf=leaf, other=other) == {"trunk", "other"}
+
+
+def test_a_rating_that_is_no_number_is_refused():
+    tree = PrefixTree(SlotPool(2))
+    with pytest.raises(CacheError, match="not a number"):
+        tree.rate(hung(tree, tree.origin, [1]), math.nan)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_the_prompt_of_an_open_search_goes_only_when_nothing_else_can(policy):
+    tree = PrefixTree(SlotPool(3), EVICTION.make(policy))
+    prompt = tree.walk(tree.origin, [1])
+    tree.hold(prompt, prompt=True)
+    compute(tree, prompt)
+    thought = hung(tree, prompt, [2], omega=9.0)
+    other = hung(tree, tree.origin, [3], omega=9.0)
+    tree.drop(other)
+    tree.make_room(1)
+    assert resident(prompt=prompt, thought=thought) == {"prompt", "thought"}
+    if policy == "none":
+        with pytest.raises(CacheError, match="3 more tokens do not fit"):
+            tree.make_room(3)
+        return
+    tree.make_room(2)
+    assert resident(prompt=prompt, thought=thought) == {"prompt"}
+    tree.make_room(3)
+    assert not resident(prompt=prompt)
+    tree.check_integrity()
+
+
+def test_a_closed_search_protects_its_prompt_no_longer():
+    tree = PrefixTree(SlotPool(2))
+    prompt = tree.walk(tree.origin, [1])
+    tree.hold(prompt)
+    tree.hold(prompt, prompt=True)
+    compute(tree, prompt)
+    other = hung(tree, tree.origin, [2], omega=0.0)
+    tree.rate(prompt, -1.0)
+    tree.drop(prompt, prompt=True)
+    tree.make_room(1)
+    assert resident(prompt=prompt, other=other) == {"other"}
+
+
+def test_none_spares_what_is_held_and_takes_what_is_not():
+    tree = PrefixTree(SlotPool(2), EVICTION.make("none"))
+    held, dropped = hung(tree, tree.origin, [1]), hung(tree, tree.origin, [2])
+    tree.drop(dropped)
+    tree.make_room(1)
+    assert resident(held=held, dropped=dropped) == {"held"}
+    with pytest.raises(CacheError, match="1 of which running branches or open handles need"):
+        tree.make_room(2)
+
+
+def test_a_private_path_is_met_from_nowhere_else():
+    tree = PrefixTree(SlotPool(9))
+    shared = hung(tree, tree.origin, [1, 2])
+    one, two = hung(tree, tree.sprout(), [1, 2]), hung(tree, tree.sprout(), [1, 2])
+    assert tree.walk(tree.origin, [1, 2]) is shared
+    assert len({tuple(segment.slots) for segment in (shared, one, two)}) == 3
+    assert list(tree.segments()) == [shared, one, two] or set(tree.segments()) == {shared, one, two}
+    tree.check_integrity()
+
+
+def test_an_origin_is_forgotten_with_its_last_path():
+    tree = PrefixTree(SlotPool(9))
+    origin = tree.sprout()
+    one, two = hung(tree, origin, [1]), hung(tree, origin, [2])
+    for segment, left in ((one, {two}), (two, set())):
+        tree.drop(segment)
+        tree.clear()
+        assert set(tree.segments()) == left
+    assert origin not in tree._origins
+    again = hung(tree, origin, [3])
+    assert set(tree.segments()) == {again}
+    tree.check_integrity()
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_what_would_not_come_out_the_same_stays_while_a_handle_refers_to_it(policy):
+    tree = PrefixTree(SlotPool(4), EVICTION.make(policy))
+    kept = hung(tree, tree.sprout(keep=True), [1, 2], omega=-9.0)
+    upper = tree.walk(tree.origin, [7])
+    assert upper.parent is tree.origin
+    half = tree.walk(kept.parent, [1])  # a fork inside keeps both parts
+    thought = hung(tree, kept, [3], omega=9.0)
+    tree.drop(kept)  # the thought still stands on it
+    if policy == "none":
+        with pytest.raises(CacheError):
+            tree.make_room(2)
+    else:
+        tree.make_room(2)
+        assert not thought.resident
+        with pytest.raises(CacheError, match="do not fit"):
+            tree.make_room(3)
+    assert kept.resident
+    assert half.resident
+    tree.drop(thought)
+    tree.make_room(4)
+    assert set(tree.segments()) <= {upper}
+
+
+def test_what_lingers_in_the_heap_is_cleared_away():
+    tree = PrefixTree(SlotPool(50))
+    trunk = hung(tree, tree.origin, [0])
+    for n in range(3 * Victims.ROOM):
+        scratch = hung(tree, trunk, [1, n])
+        tree.drop(scratch)
+        tree.discard(scratch, trunk.end)
+    assert len(tree._victims._heap) <= Victims.ROOM
+    tree.check_integrity()
+
+
+def test_scratch_that_is_discarded_was_not_evicted_to_make_room():
+    tree = PrefixTree(SlotPool(3))
+    scratch = hung(tree, tree.origin, [1, 2])
+    tree.drop(scratch)
+    tree.discard(scratch, 0)
+    assert (tree.pool.used, tree.evicted_tokens) == (0, 0)
+    other = hung(tree, tree.origin, [3, 4])
+    tree.make_room(3)
+    assert (other.resident, tree.evicted_tokens) == (False, 2)
+
+
+def test_a_choice_costs_no_walk_over_the_tree(monkeypatch):
+    tree = PrefixTree(SlotPool(3000))
+    leaves = [hung(tree, tree.origin, [n]) for n in range(3000)]
+    looked = 0
+    key = Victims.key
+
+    def counted(self, segment):
+        nonlocal looked
+        looked += 1
+        return key(self, segment)
+
+    monkeypatch.setattr(Victims, "key", counted)
+    tree.make_room(1000)
+    assert sum(not leaf.resident for leaf in leaves) == 1000
+    assert looked <= 3 * 1000
