@@ -33,7 +33,7 @@ class Work:
     new: int
 
 
-class Outcome(NamedTuple):
+class Replies(NamedTuple):
     """What every branch wrote, and the probability of the first label after the question."""
 
     texts: list[str]
@@ -48,29 +48,29 @@ class Plain:
     tokenizer: PreTrainedTokenizerBase
 
     @torch.inference_mode()
-    def recompute(self, work: Work) -> Outcome:
+    def recompute(self, work: Work) -> Replies:
         """(a) Nothing is shared: the prompt is computed for every branch, and prompt and branch again for every question."""
         prompt = self._rows(work.prompt, len(work.streams))
         cache = self._cache()
         written = self._decode(work, cache, self._last_logits(prompt, cache))
-        return self._outcome(written, self._reread(work, prompt, written))
+        return self._replies(written, self._reread(work, prompt, written))
 
     @torch.inference_mode()
-    def prefix_cache(self, work: Work) -> Outcome:
+    def prefix_cache(self, work: Work) -> Replies:
         """(b1) The prompt is computed once for all branches; a question is a new prompt."""
         cache = self._cache()
         logits = self._last_logits(self._rows(work.prompt, 1), cache)
         written = self._decode(work, cache, logits)
-        return self._outcome(written, self._reread(work, self._rows(work.prompt, len(work.streams)), written))
+        return self._replies(written, self._reread(work, self._rows(work.prompt, len(work.streams)), written))
 
     @torch.inference_mode()
-    def continued_cache(self, work: Work) -> Outcome:
+    def continued_cache(self, work: Work) -> Replies:
         """(b2) The prompt is computed once, and the branches' cache simply goes on with the question."""
         cache = self._cache()
         logits = self._last_logits(self._rows(work.prompt, 1), cache)
         written = self._decode(work, cache, logits)
         unread = torch.cat([written[:, -1:], self._rows(work.question, len(written))], 1)  # the last token, too
-        return self._outcome(written, self._last_logits(unread, cache))
+        return self._replies(written, self._last_logits(unread, cache))
 
     def _decode(self, work: Work, cache: DynamicCache, logits: Tensor) -> Tensor:
         """Tokens ``[B, new]``; ``logits [B or 1, V]`` follow the prompt."""
@@ -104,13 +104,11 @@ class Plain:
         """The same ids ``[count, T]`` for every branch."""
         return torch.tensor([encode(self.tokenizer, text)], device=self.model.device).repeat(count, 1)
 
-    def _outcome(self, written: Tensor, logits: Tensor) -> Outcome:
+    def _replies(self, written: Tensor, logits: Tensor) -> Replies:
         probabilities = logits.double().softmax(-1)
-        first, second = (
-            probabilities[:, ids].sum(-1) for ids in label_tokens(self.tokenizer, LABELS)
-        )
+        first, second = (probabilities[:, ids].sum(-1) for ids in label_tokens(self.tokenizer, LABELS))
         texts = [decode(self.tokenizer, tokens) for tokens in written.tolist()]
-        return Outcome(texts, (first / (first + second)).tolist())
+        return Replies(texts, (first / (first + second)).tolist())
 
 
-Condition = Callable[[Work], Outcome]
+Condition = Callable[[Work], Replies]

@@ -10,6 +10,10 @@ at least its longest path. The same replay runs under every policy.
 The files hold no scores. They are drawn, between 0 and 1, so that a thought that was expanded scores above one that was not with
 a stated probability (the AUC); ``recomputed_by_auc`` shows what that matters to RSBCM, the only policy that looks at scores.
 ``if_kept``: the same, but that no thought is given back before the end, as in a search that may return to any.
+
+What to expect. While a level is scored, the least recently used thought is the one that is scored next: lru evicts what is
+about to be visited, RSBCM what has been scored already, however well. Where all thoughts are kept, RSBCM keeps those of high
+score to which nobody returns, at the expense of the path that grows, and lru is the better choice.
 """
 
 from __future__ import annotations
@@ -180,11 +184,11 @@ class Replays:
 def measure(options: Options) -> dict[str, Any]:
     """The figures of this benchmark."""
     if options.trees is None:
-        tasks = synthetic(3 if options.quick else 40)
+        tasks = synthetic(8 if options.quick else 40)
     else:
         tasks = {task: shapes[:: 10 if options.quick else 1] for task, shapes in recorded(options.trees).items()}
     replays = Replays(tasks)
-    operations = 20_000  # for each policy
+    operations = 1000 if options.quick else 20_000  # for each policy
     over = sum(overruns(policy, operations) for policy in POLICIES)
     found = {
         (policy, share, kept): replays.recomputed(policy, share, kept=kept)

@@ -1,10 +1,16 @@
-"""The paper's table: eight branches after a shared prompt, every branch verified, against engines that share less.
+"""The paper's table: eight branches after a prompt, every branch verified, against plain transformers that share less.
 
 ``python -m benchmarks.paper [--json] [--quick] [--shape NAME] [--device cuda] [--dtype bfloat16]``. Conditions: (a) nothing is
-shared; (b1) the prompt's KV is shared by the branches, verification reads everything anew; (b2) verification goes on with the
-branches' KV; (c) this engine with nothing approximate. Weights are random: at temperature 1 branches part at
-once, so none of the gains comes from branches that write the same. A figure ``x_over_y.N`` is the time of x over the time
-of y for a prompt of N tokens, all rounds together; ``low`` and ``high`` bound it at 95 %, by bootstrap over rounds.
+shared; (b1) the prompt's KV is shared by the branches, and verification reads everything anew; (b2) verification goes on with
+the branches' KV; (c) this engine with nothing approximate; (d) with every early decision that a calibration on this very
+model accepts. Weights are random: at temperature 1 branches part at once, so that no gain comes from branches that write the
+same, and labels mean nothing, so that an honest calibration has little to accept (``accepted``: how many of exit, skip and
+rivals).
+
+``x_over_y.N``: time of x over time of y for a prompt of N tokens, all rounds together; ``mean.``: the mean over N;
+``low``, ``high``: 95 % by bootstrap over rounds, each of which runs all conditions, in rotating order. ``short.``: 8 new
+tokens instead of 32. ``same_text``: whether every branch of b1, b2 and c is letter by letter that of (a).
+``verdict_difference``: the largest difference in the probability of a label.
 """
 
 from __future__ import annotations
@@ -14,18 +20,21 @@ import copy
 import json
 import random
 import time
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import torch
 import typer
 from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel, PreTrainedTokenizerFast
 
-from benchmarks.baselines import LABELS, SAMPLING, Condition, Outcome, Plain, Work
-from benchmarks.report import environment, flat
+from benchmarks.baselines import LABELS, SAMPLING, Condition, Plain, Replies, Work
+from benchmarks.report import environment
+from rksc_tot import Question, calibrate, function_task
 from rksc_tot.engine.base import Account, GenerateRequest, LabelRequest
 from rksc_tot.engine.transformers_engine import TransformersEngine
+from rksc_tot.policies.cgee import ExitRule, RivalStop, VerifySkip, confidence
 from rksc_tot.seeds import stream_keys
+from rksc_tot.strategies import BFS
 
 SHAPES: dict[str, dict[str, Any]] = {
     "smollm2-135m": {
@@ -34,7 +43,7 @@ SHAPES: dict[str, dict[str, Any]] = {
     },
     "7b": {
         "vocab_size": 32000, "hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32,
-        "num_attention_heads": 32, "num_key_value_heads": 32, "tie_word_embeddings": False,
+        "num_attention_heads": 32, "num_key_value_heads": 32, "tie_word_embeddings": False, "initializer_range": 0.02,
     },
     "tiny": {
         "vocab_size": 512, "hidden_size": 48, "intermediate_size": 96, "num_hidden_layers": 2,
@@ -43,11 +52,26 @@ SHAPES: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 BRANCHES = 8
 QUESTION_TOKENS = 16
+NEW = {"": 32, "short.": 8}
+PROMPTS = {"": (256, 512, 1024), "short.": (256, 512)}
 ROUNDS = 5
 RESAMPLES = 2000
+KV_BYTES = 8 << 30
+CALIBRATION_PROMPT, CALIBRATION_PROMPTS, DELTA = 32, 36, 0.1  # as few prompts as this δ can be tested with
+OURS = {"c", "d"}
+
+Figures = dict[str, float | bool]
 
 
-def random_model(shape: str, device: str, dtype: str) -> PreTrainedModel:
+class Rules(NamedTuple):
+    """What may be decided early."""
+
+    exit: ExitRule | None = None
+    skip: VerifySkip | None = None
+    rivals: RivalStop | None = None
+
+
+def random_model(shape: str, device: str = "cpu", dtype: str = "float32") -> PreTrainedModel:
     """A Llama of that shape with random weights, made where it will run."""
     config = LlamaConfig(max_position_embeddings=8192, bos_token_id=None, eos_token_id=None, **SHAPES[shape])
     torch.manual_seed(0)
@@ -68,96 +92,131 @@ def word_tokenizer(vocabulary: int) -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=core, unk_token="<unk>", clean_up_tokenization_spaces=False)
 
 
-def work(length: int, new: int, vocabulary: int) -> Work:
-    """A random prompt of ``length`` tokens and a random question."""
-    rng = random.Random(length)
+def work(prompt: int, new: int, vocabulary: int) -> Work:
+    """A random prompt of so many tokens, and a random question."""
+    rng = random.Random(prompt)
 
     def text(count: int) -> str:
-        return "".join(f" w{rng.randrange(vocabulary - 8)}" for _ in range(count))
+        return "".join(f" w{rng.randrange(vocabulary - 1 - len(LABELS))}" for _ in range(count))
 
-    return Work(text(length), text(QUESTION_TOKENS), stream_keys(range(BRANCHES), "paper", length), new)
+    return Work(text(prompt), text(QUESTION_TOKENS), stream_keys(range(BRANCHES), "paper", prompt), new)
 
 
-def conditions(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast) -> dict[str, Condition]:
-    """Each condition by its letter. They share the weights, but not the attention implementation."""
-    twin = copy.deepcopy(model, {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())})
-    plain = Plain(twin, tokenizer)
-    engine = TransformersEngine(model, tokenizer, name="random weights", kv_budget=8 << 30)
+def new_engine(shape: str, device: str = "cpu", dtype: str = "float32") -> TransformersEngine:
+    """An engine on a random model."""
+    tokenizer = word_tokenizer(SHAPES[shape]["vocab_size"])
+    return TransformersEngine(random_model(shape, device, dtype), tokenizer, name="random weights", kv_budget=KV_BYTES)
+
+
+def conditions(engine: TransformersEngine, rules: Rules) -> dict[str, Condition]:
+    """Each condition by its name. The plain ones share the engine's weights, but not its attention."""
+    model = engine.model
+    stock = copy.deepcopy(model, {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())})
+    stock.set_attn_implementation("sdpa")
+    plain = Plain(stock, engine.tokenizer)
     return {
         "a": plain.recompute,
         "b1": plain.prefix_cache,
         "b2": plain.continued_cache,
-        "c": lambda task: asyncio.run(ours(engine, task)),
+        "c": lambda task: asyncio.run(ours(engine, task, Rules())),
+        "d": lambda task: asyncio.run(ours(engine, task, rules)),
     }
 
 
-async def ours(engine: TransformersEngine, task: Work) -> Outcome:
-    """Branches and verification by the engine, which starts cold and is left cold."""
+def accepted(engine: TransformersEngine) -> Rules:
+    """The rules that pass a calibration on this model, on prompts and with a question like those of the table."""
+    vocabulary = engine.tokenizer.vocab_size
+    question = work(CALIBRATION_PROMPT, 1, vocabulary).question
+    task = function_task(
+        prompt=lambda prompt: prompt,
+        is_solution=lambda prompt, path: len(path) == 1,
+        question=lambda prompt, path: Question(question, {LABELS[0]: 1.0, LABELS[1]: 0.0}),
+        max_thought_tokens=4,
+        accept_truncated=True,
+    )
+    prompts = [work(CALIBRATION_PROMPT + n, 1, vocabulary).prompt for n in range(CALIBRATION_PROMPTS)]
+    found = calibrate(task, prompts, engine=engine, strategy=BFS(b=1, k=2), delta=DELTA)
+    return Rules(found.exit.rule, found.skip.rule, found.rivals.rule)
+
+
+async def ours(engine: TransformersEngine, task: Work, rules: Rules) -> Replies:
+    """(c) and (d): branches and verification by the engine, which starts cold and is left cold."""
     account = Account()
     handle = engine.open(task.prompt, account)
-    [completions] = await engine.generate([GenerateRequest(handle, task.streams, SAMPLING, task.new)], account)
-    scores = await engine.label([LabelRequest(c.handle, task.question, LABELS) for c in completions], account)
-    texts, verdicts = [""] * len(task.streams), [0.0] * len(task.streams)
-    for completion, score in zip(completions, scores, strict=True):
-        engine.release(completion.handle)
-        for branch in completion.branches:
-            texts[branch], verdicts[branch] = completion.text, score.probabilities[LABELS[0]] if score else 0.0
-    engine.release(handle)
+    wanted = GenerateRequest(handle, task.streams, SAMPLING, task.new, rivals=rules.rivals)
+    [written] = await engine.generate([wanted], account)
+    verdicts = [confidence(completion.logprobs) for completion in written]
+    if not (rules.skip and rules.skip.decisive(verdicts)):
+        questions = [LabelRequest(c.handle, task.question, LABELS, exit=rules.exit) for c in written]
+        scores = await engine.label(questions, account)
+        verdicts = [score.probabilities[LABELS[0]] for score in scores if score is not None]
+    by_branch: dict[int, tuple[str, float]] = {}
+    for completion, verdict in zip(written, verdicts, strict=True):
+        by_branch |= dict.fromkeys(completion.branches, (completion.text, verdict))
+    for given in (handle, *(completion.handle for completion in written)):
+        engine.release(given)
     engine.clear()
-    return Outcome(texts, verdicts)
+    replies = [by_branch[branch] for branch in range(len(task.streams))]
+    return Replies([text for text, _ in replies], [verdict for _, verdict in replies])
 
 
-def ratio(over: np.ndarray, under: np.ndarray) -> dict[str, float]:
-    """Mean over prompts of time over time, ``[prompts, rounds]`` each, with its bootstrap interval."""
-    rng = np.random.default_rng(0)
-    prompts, rounds = over.shape
-
-    def of(chosen: np.ndarray) -> np.ndarray:  # [..., prompts, rounds] indices
-        rows = np.arange(prompts)[:, None]
-        quotient: np.ndarray = (over[rows, chosen].sum(-1) / under[rows, chosen].sum(-1)).mean(-1)
-        return quotient
-
-    resampled = of(rng.integers(rounds, size=(RESAMPLES, prompts, rounds)))
-    low, high = np.quantile(resampled, [0.025, 0.975])
-    return {"": float(of(np.arange(rounds)[None])), "low": float(low), "high": float(high)}
-
-
-def compare(found: dict[str, Condition], lengths: list[int], new: int, rounds: int, vocabulary: int) -> dict[str, Any]:
-    """All figures for one number of new tokens."""
-    seconds = {name: np.zeros((len(lengths), rounds)) for name in found}
-    outcomes: dict[str, list[Outcome]] = {name: [] for name in found}
+def compare(found: dict[str, Condition], tasks: dict[int, Work], rounds: int, prefix: str = "") -> Figures:
+    """All figures of one set of tasks, which are named by the length of their prompts."""
     names = list(found)
-    for row, length in enumerate(lengths):
-        task = work(length, new, vocabulary)
+    seconds = {name: np.zeros((len(tasks), rounds)) for name in names}
+    same, difference = True, 0.0
+    for row, task in enumerate(tasks.values()):
         for turn in range(rounds):
+            replies: dict[str, Replies] = {}
             for name in names[turn % len(names) :] + names[: turn % len(names)]:
                 start = time.perf_counter()
-                outcome = found[name](task)
+                replies[name] = found[name](task)
                 seconds[name][row, turn] = time.perf_counter() - start
-                if turn == 0:
-                    outcomes[name].append(outcome)
-    exact = [name for name in names if name != "d"]
-    figures: dict[str, Any] = {
-        "same_text": all(outcomes[n][row].texts == outcomes["a"][row].texts for n in exact for row in range(len(lengths))),
-        "verdict_difference": max(
-            abs(x - y)
-            for n in exact
-            for one, other in zip(outcomes[n], outcomes["a"], strict=True)
-            for x, y in zip(one.verdicts, other.verdicts, strict=True)
-        ),
-        "mean": {},
-    }
+            for reply in (replies[name] for name in names if name != "d"):
+                same &= reply.texts == replies["a"].texts
+                pairs = zip(reply.verdicts, replies["a"].verdicts, strict=True)
+                difference = max(difference, *(abs(x - y) for x, y in pairs))
+    figures: Figures = {f"{prefix}same_text": same, f"{prefix}verdict_difference": difference}
+    for under in sorted(found.keys() & OURS):
+        for over in (name for name in names if name not in OURS):
+            name = f"{over}_over_{under}"
+            for row, length in enumerate(tasks):
+                figures |= ratio(f"{prefix}{name}.{length}", seconds[over][[row]], seconds[under][[row]])
+            figures |= ratio(f"{prefix}mean.{name}", seconds[over], seconds[under])
     for name in names:
-        figures[f"seconds.{name}"] = {
-            str(n): round(float(np.median(s)), 3) for n, s in zip(lengths, seconds[name], strict=True)
-        }
-    for under in ("c", "d"):
-        for over in ("a", "b1", "b2"):
-            if under in found:
-                figures[f"{over}_over_{under}"] = {
-                    str(n): ratio(seconds[over][[row]], seconds[under][[row]]) for row, n in enumerate(lengths)
-                }
-                figures["mean"][f"{over}_over_{under}"] = ratio(seconds[over], seconds[under])
+        for length, times in zip(tasks, seconds[name], strict=True):
+            figures[f"{prefix}seconds.{name}.{length}"] = round(float(np.median(times)), 3)
+    return figures
+
+
+def ratio(name: str, over: np.ndarray, under: np.ndarray) -> Figures:
+    """Times ``[prompts, rounds]`` over times: of all rounds together, the mean over prompts, and its bootstrap interval."""
+    prompts, rounds = over.shape
+    rows = np.arange(prompts)[:, None]
+
+    def of(chosen: np.ndarray) -> np.ndarray:  # [..., prompts, rounds] which rounds
+        quotients: np.ndarray = over[rows, chosen].sum(-1) / under[rows, chosen].sum(-1)
+        return quotients.mean(-1)
+
+    resampled = of(np.random.default_rng(0).integers(rounds, size=(RESAMPLES, prompts, rounds)))
+    low, high = np.quantile(resampled, [0.025, 0.975])
+    whole = of(np.arange(rounds)[None])
+    return {name: round(float(whole), 3), f"{name}.low": round(float(low), 3), f"{name}.high": round(float(high), 3)}
+
+
+def measure(shape: str, device: str, dtype: str, rounds: int, quick: bool) -> Figures:
+    """The figures of this benchmark."""
+    vocabulary = SHAPES[shape]["vocab_size"]
+    with new_engine(shape, device, dtype) as engine:
+        rules = accepted(engine)
+        found = conditions(engine, rules)
+        for condition in found.values():  # what is made or chosen at the first call
+            condition(work(64, 3, vocabulary))
+        figures: Figures = {"accepted": sum(rule is not None for rule in rules)}
+        for prefix, new in NEW.items():
+            lengths = (128,) if quick else PROMPTS[prefix]
+            tasks = {length: work(length, new, vocabulary) for length in lengths}
+            figures |= compare(found, tasks, 2 if quick else rounds, prefix)
     return figures
 
 
@@ -166,23 +225,16 @@ def main(
     quick: Annotated[bool, typer.Option("--quick", help="finish within a minute")] = False,
     shape: Annotated[str, typer.Option(help=", ".join(SHAPES))] = "smollm2-135m",
     device: Annotated[str, typer.Option(help="a torch device")] = "cpu",
-    dtype: Annotated[str, typer.Option(help="float32 or bfloat16")] = "float32",
+    dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16")] = "float32",
+    rounds: Annotated[int, typer.Option(min=1, help="how often every condition runs")] = ROUNDS,
 ) -> None:
     """Compare the conditions."""
-    model, tokenizer = random_model(shape, device, dtype), word_tokenizer(SHAPES[shape]["vocab_size"])
-    found = conditions(model, tokenizer)
-    vocabulary = SHAPES[shape]["vocab_size"]
-    lengths, rounds = ([128], 2) if quick else ([256, 512, 1024], ROUNDS)
-    for condition in found.values():
-        condition(work(64, 2, vocabulary))
-    figures = compare(found, lengths, 32, rounds, vocabulary)
-    figures["short"] = compare(found, lengths, 8, rounds, vocabulary)
-    figures = flat(figures)
-    figures = {key.removesuffix("."): value for key, value in figures.items()}
+    figures = measure(shape, device, dtype, rounds, quick)
     if not json_only:
         for key, value in figures.items():
             print(f"{key:40} {value}")
-    print(json.dumps({"name": "paper", "figures": figures, "environment": environment()}))
+    machine = environment() | {"shape": shape, "device": device, "dtype": dtype}
+    print(json.dumps({"name": "paper", "figures": figures, "environment": machine}))
 
 
 if __name__ == "__main__":

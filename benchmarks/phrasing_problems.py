@@ -1,6 +1,6 @@
 """Word problems and wordings around them for the benchmark of phrasing reuse; all of them were written for it.
 
-A phrasing is a system message, a text before the problem and a text after it. The first phrasing is the reference: its
+A wording is a system message, a text before the problem and a text after it. The first wording is the reference: its
 prompt lends the KV of the problem to the prompts of the others.
 """
 
@@ -12,7 +12,7 @@ from typing import NamedTuple
 from rksc_tot.task import Message
 
 
-class Phrasing(NamedTuple):
+class Wording(NamedTuple):
     """One way to ask: system message, text before the problem, text after it."""
 
     system: str
@@ -27,15 +27,15 @@ class Phrasing(NamedTuple):
         ]
 
 
-PHRASINGS: tuple[Phrasing, ...] = (
-    Phrasing("You solve word problems.", "Solve this problem step by step.\n\n", "\n\nAnswer:"),
-    Phrasing("You are a patient teacher.", "Here is a question:\n\n", "\n\nExplain each step."),
-    Phrasing("Be brief.", "Problem:\n\n", "\n\nShow your work."),
-    Phrasing("Think before you answer.", "Work out the following.\n\n", "\n\nWhat is the result?"),
-    Phrasing("You help pupils with arithmetic.", "A pupil asks:\n\n", "\n\nHow would you solve it?"),
-    Phrasing("Answer with care.", "Question:\n\n", "\n\nReason in short steps."),
-    Phrasing("You check sums.", "Please read this closely.\n\n", "\n\nGive the number at the end."),
-    Phrasing("Mathematics assistant.", "Can you find the answer?\n\n", "\n\nLet us go step by step."),
+WORDINGS: tuple[Wording, ...] = (
+    Wording("You solve word problems.", "Solve this problem step by step.\n\n", "\n\nAnswer:"),
+    Wording("You are a patient teacher.", "Here is a question:\n\n", "\n\nExplain each step."),
+    Wording("Be brief.", "Problem:\n\n", "\n\nShow your work."),
+    Wording("Think before you answer.", "Work out the following.\n\n", "\n\nWhat is the result?"),
+    Wording("You help pupils with arithmetic.", "A pupil asks:\n\n", "\n\nHow would you solve it?"),
+    Wording("Answer with care.", "Question:\n\n", "\n\nReason in short steps."),
+    Wording("You check sums.", "Please read this closely.\n\n", "\n\nGive the number at the end."),
+    Wording("Mathematics assistant.", "Can you find the answer?\n\n", "\n\nLet us go step by step."),
 )
 
 SHORT: tuple[str, ...] = (

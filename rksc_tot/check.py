@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 from rksc_tot.engine.base import Account, Completion, Engine, GenerateRequest, LabelRequest, Sampling
-from rksc_tot.errors import RkscTotError
+from rksc_tot.errors import RkscTotError, TaskError
 from rksc_tot.faults import Fault, problem_fault, prompt_fault, question_fault, setting_faults
 from rksc_tot.guard import Raised, guarded, said, shown
 from rksc_tot.running import run_async
 from rksc_tot.search import Search
 from rksc_tot.search.judgement import read_answer, read_verdict, thought_fault
+from rksc_tot.search.wordings import other_phrasings
 from rksc_tot.seeds import stream_keys
 from rksc_tot.task import Path, Reject, Task, Thought
 from rksc_tot.tree import Node
@@ -61,6 +62,7 @@ def check_task(task: Task, problem: Any, engine: Engine | None = None) -> list[F
     valid = check.problem(problem)
     if not check.failed("validate"):
         prompt = check.prompt("prompt", valid)
+        check.phrasings(valid)
         check.is_solution(valid)
         check.state_key(valid, Path())
         sample = check.sampled(valid, prompt, engine) if engine is not None else None
@@ -137,6 +139,15 @@ class _Check:
         fault = prompt_fault(prompt)
         self.report("error" if fault else "ok", what, f"{what} {fault}" if fault else f"{what} is {shown(prompt)}")
         return None if fault else prompt
+
+    def phrasings(self, problem: Any) -> None:
+        try:
+            prompts = other_phrasings(self.task, problem)
+        except TaskError as error:
+            self.report("error", "phrasings", str(error))
+            return
+        if prompts:
+            self.report("ok", "phrasings", f"phrasings are {shown(prompts)}")
 
     def is_solution(self, problem: Any) -> None:
         value = self.call("is_solution", problem, Path())
@@ -325,7 +336,7 @@ class _Check:
         except (RkscTotError, Raised) as error:
             self.report("error", "question", str(error))
             return
-        if scores is not None and scores.outside > 0.5:
+        if scores is not None and (scores.outside or 0.0) > 0.5:
             labels = ", ".join(map(repr, question.labels))
             outside = f"the model gave {scores.outside:.0%} to something else than the labels {labels}"
             self.report("missing", "question", f"{outside}: ask so that a label comes next")

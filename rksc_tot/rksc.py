@@ -7,9 +7,9 @@ from pathlib import Path
 from pydantic import Field
 
 from rksc_tot.calibration.artefact import AGAIN, Calibration
-from rksc_tot.engine.base import Engine
+from rksc_tot.engine.base import Engine, SharingEngine
 from rksc_tot.errors import ConfigError
-from rksc_tot.policies.asks import ASKS
+from rksc_tot.policies.asks import ASKS, Phrasing
 from rksc_tot.policies.cgee import ExitRule, RivalStop, VerifySkip
 from rksc_tot.settings import Settings
 from rksc_tot.task import Task
@@ -37,6 +37,9 @@ class RKSC(Settings):
         Whether branches may stop being written once another is decisive. Off unless asked for.
     sibling
         When a thought that is like a sibling, by their hidden states, becomes one with it. Off unless given.
+    phrasing
+        When the other wordings of a prompt (``Task.phrasings``) keep KV they took over from it. Off unless given; it has an
+        audit of its own.
     audit
         Share, 0..1, of the decisions that are also taken in full, to see how many come out otherwise; these are seeded by
         node. What is audited counts as it comes out in full.
@@ -48,6 +51,7 @@ class RKSC(Settings):
     skip: bool = True
     rivals: bool = False
     sibling: ASKS | None = None
+    phrasing: Phrasing | None = None
     audit: float = Field(0.03, ge=0, le=1, allow_inf_nan=False)
 
     def loaded(self) -> RKSC:
@@ -65,7 +69,9 @@ class RKSC(Settings):
             If the file is no calibration, or was made for another model, task or verifier; or if rival stop is asked for and
             was refused.
         """
-        if self.sibling is not None and not engine.layers:
+        if (self.sibling or self.phrasing) and not isinstance(engine, SharingEngine):
+            raise ConfigError(f"ASKS needs the KV, which {engine.name} does not give", hint="search without it")
+        if self.sibling and not engine.layers:
             raise ConfigError(
                 f"sibling sharing compares hidden states, which {engine.name} does not give", hint="search without it"
             )
@@ -113,4 +119,9 @@ class RKSC(Settings):
         }
         if self.held:
             on |= {"delta": self.held.delta, "alpha": self.held.alpha, "calibrated": self.held.date.isoformat()}
-        return {**on, "sibling": self.sibling and self.sibling.model_dump(), "audit": self.audit}
+        return {
+            **on,
+            "sibling": self.sibling and self.sibling.model_dump(),
+            "phrasing": self.phrasing and self.phrasing.model_dump(),
+            "audit": self.audit,
+        }

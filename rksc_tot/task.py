@@ -97,6 +97,10 @@ class Task:
         """The root prompt: a string, or chat messages that the model's template turns into one."""
         raise NotImplementedError
 
+    def phrasings(self, problem: Any) -> Sequence[Prompt]:
+        """The prompt in other words. The branches after the root are dealt over the prompt and these, in turn."""
+        return ()
+
     def is_solution(self, problem: Any, path: Path) -> bool:
         """Whether the path is complete, so that :meth:`answer` can be read off it and nothing is to be added."""
         raise NotImplementedError

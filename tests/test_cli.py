@@ -436,3 +436,33 @@ def test_a_terminal_that_knows_ascii_only_is_no_error():
     )
     assert done.returncode == 0, done.stderr
     assert "answer: " in done.stdout
+
+
+def test_budget_and_eviction_are_handed_to_the_engine(monkeypatch):
+    given = []
+    monkeypatch.setattr(cli, "open_engine", lambda *options: given.append(options) or player())
+    memory = ["--kv-budget", "64MiB", "--eviction", "lru"]
+    assert run("solve", "game24", PUZZLE, *memory).exit_code == 0
+    assert run("compare", "game24", PUZZLE, "--only", "ToT-BFS b=5", *memory).exit_code == 0
+    assert len(given) == 2
+    for *_, told in given:
+        assert (told["kv_budget"], told["eviction"].name) == (64 << 20, "lru")
+
+
+@pytest.mark.parametrize("command", ["solve", "compare"])
+@pytest.mark.parametrize(
+    ("option", "value", "help"),
+    [
+        ("--kv-budget", "64 potatoes", "64MiB"),
+        ("--kv-budget", "0", "64MiB"),
+        ("--kv-budget", "-1MiB", "64MiB"),
+        ("--eviction", "fifo", "rsbcm"),
+    ],
+)
+def test_a_budget_or_eviction_that_is_none_is_a_sentence_before_a_model_is_loaded(
+    monkeypatch, command, option, value, help
+):
+    monkeypatch.setattr(cli, "open_engine", lambda *_: 1 / 0)
+    message = assert_one_sentence(run(command, "game24", PUZZLE, option, value), USAGE)
+    assert value in message
+    assert help in message

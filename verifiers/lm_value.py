@@ -29,7 +29,7 @@ class LMValue(Verifier):
 
     async def score(self, search: Search, nodes: Sequence[Node]) -> Sequence[Score]:
         """Ask about all nodes at once."""
-        questions = [self._question(search, node) for node in nodes]
+        questions = [self.question(search, node) for node in nodes]
         requests = [
             self.request(search, node, question)
             for node, question in zip(nodes, questions, strict=True)
@@ -43,7 +43,7 @@ class LMValue(Verifier):
 
     def bounds(self, search: Search, node: Node) -> tuple[float, float] | None:
         """The worth of the worst and of the best label; None where there is no question."""
-        question = self._question(search, node)
+        question = self.question(search, node)
         worth = question.labels.values() if isinstance(question, Question) else ()
         return (min(worth), max(worth)) if worth else None
 
@@ -52,7 +52,7 @@ class LMValue(Verifier):
         request = LabelRequest(node._handle, question.text, tuple(question.labels))
         return request if search.gate is None else search.gate.open(node, request)
 
-    def _question(self, search: Search, node: Node) -> Question | Score:
+    def question(self, search: Search, node: Node) -> Question | Score:
         try:
             with guarded("question"):
                 question = search.task.question(search.problem, search.path(node))

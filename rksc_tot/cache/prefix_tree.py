@@ -120,7 +120,9 @@ class PrefixTree:
         self._settle(at)
 
     def rate(self, at: Segment, importance: float) -> None:
-        """Say how important ``at`` is, and what is unrated below it. Costs a look at each of those.
+        """Say how important ``at`` is, and what is unrated below it; costs a look at each of those.
+
+        It stays so until it is rated anew, or forgotten, also for a later search that walks the same path.
 
         Raises
         ------
@@ -208,8 +210,9 @@ class PrefixTree:
                 raise CacheError("a segment does not know what is resident below it")
             if segment.pins < sum(child.pins for child in segment.children.values()):
                 raise CacheError("a path is pinned below but not above")
-            if segment.prompts < sum(child.prompts for child in segment.children.values()):
-                raise CacheError("a prompt is open below but not above")
+            here = segment.prompts - sum(child.prompts for child in segment.children.values())
+            if not 0 <= here <= segment.handles:
+                raise CacheError("a prompt is open below but not above, or without a handle")
         self.pool.check_integrity(taken)
         self._victims.check_integrity(self.segments())
 

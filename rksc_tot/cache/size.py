@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import re
+from decimal import Decimal
+from typing import cast
 
 from rksc_tot.errors import ConfigError
 
-UNITS = {
-    "": 1,
-    "kb": 10**3,
-    "mb": 10**6,
-    "gb": 10**9,
-    "tb": 10**12,
-    "kib": 2**10,
-    "mib": 2**20,
-    "gib": 2**30,
-    "tib": 2**40,
+UNITS = {"": 1, "b": 1} | {
+    prefix + infix + "b": base ** (n + 1)
+    for n, prefix in enumerate("kmgt")
+    for infix, base in (("", 1000), ("i", 1024))
 }
 
 
@@ -27,14 +23,13 @@ def kv_bytes(size: int | str) -> int:
     ConfigError
         If it is neither, or not above 0.
     """
-    found = 0
-    if isinstance(size, str):
-        written = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]i?b|)b?\s*", size, re.ASCII | re.IGNORECASE)
+    found, given = 0, cast("object", size)
+    if isinstance(given, str):
+        written = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]i?b|b?)\s*", given, re.ASCII | re.IGNORECASE)
         if written:
-            number, unit = written.groups()
-            found = int(float(number) * UNITS[unit.lower()]) if "." in number else int(number) * UNITS[unit.lower()]
-    elif isinstance(size, int) and not isinstance(size, bool):
-        found = size
+            found = int(Decimal(written[1]) * UNITS[written[2].lower()])
+    elif isinstance(given, int) and not isinstance(given, bool):
+        found = given
     if found < 1:
         raise ConfigError(
             f"{size!r} is no KV budget", hint="give bytes above 0, such as 64MiB, 1.5GiB, 500MB or 67108864"

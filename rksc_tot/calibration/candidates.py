@@ -18,7 +18,7 @@ ENOUGH = 8  # rows that must reach a threshold for it to mean anything
 
 def levels(delta: float) -> list[float]:
     """The tolerated shares of errors, ascending."""
-    return [0.0, *(2 * delta * 2 ** (-n / 3) for n in reversed(range(STEPS)))]
+    return [0.0, *(min(2 * delta, 1.0) * 2 ** (-n / 3) for n in reversed(range(STEPS)))]
 
 
 def margin_rules(traces: Sequence[Trace], delta: float) -> list[Candidate]:

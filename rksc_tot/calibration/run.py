@@ -170,9 +170,9 @@ def _check(task: Task, problems: Sequence[Any], fitting: int, engine: Engine, de
     if len(problems) - fitting < needed:
         least = next(n for n in range(needed, 2 * needed + FITTING) if n - n // FITTING >= needed)
         raise ConfigError(
-            f"{len(problems)} problems are too few: {fitting} make the rules, and testing them at delta {delta:g} and "
-            f"alpha {alpha:g} takes at least {needed} more, if there is no error among them",
-            hint=f"give {least} problems or more, or a larger delta",
+            f"testing rules at delta {delta:g} and alpha {alpha:g} takes at least {needed} problems, if there is no error "
+            f"among them, and of {len(problems)} given {fitting} make the rules",
+            hint=f"give {least} or more, or a larger delta",
         )
     if not engine.layers:
         raise ConfigError(

@@ -45,10 +45,13 @@ def tree_attention(
         raise EngineError("the model does not pass the tree plan on to its attention")
     keys, values = tree.arena.write(int(module.layer_idx), key[0], value[0], tree.plan.slots)  # type: ignore[arg-type]
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-    out = query.new_empty(query.shape[2], query.shape[1], values.shape[-1])  # [Q, Hq, Dv]
-    for group in tree.plan.groups:
-        result = _attend(group, query[0] * scale, keys, values, sliding_window, softcap, s_aux)
-        out[group.row_index[group.valid]] = result[group.valid]
+    groups = tree.plan.groups
+    results = [_attend(g, query[0] * scale, keys, values, sliding_window, softcap, s_aux) for g in groups]
+    if len(groups) == 1:  # its rows are all rows of the pass, in order
+        return results[0][None], None
+    out = query.new_empty(query.shape[2], *results[0].shape[1:])  # [Q, Hq, Dv]
+    for group, result in zip(groups, results, strict=True):
+        out[group.real] = result
     return out[None], None
 
 
@@ -61,48 +64,42 @@ def _attend(
     softcap: float | None,
     sinks: Tensor | None,  # [Hq]
 ) -> Tensor:
-    """Attention output of a group's rows, ``[B * R, Hq, Dv]``."""
-    blocks, width = group.rows.shape
+    """Attention output of a group's real rows, ``[n, Hq, Dv]``."""
+    blocks, width = group.query_positions.shape
     heads, per = keys.shape[0], query.shape[0] // keys.shape[0]  # Hk, G
+    query = gather(query, group.rows)  # [Hq, B * R, Dk]
+    k, v = gather(keys, group.private), gather(values, group.private)  # [Hk, B * T, D]
     if group.fresh and (window is None or window >= width) and softcap is None and sinks is None:
-        k, v = gather(keys, group.private)[None], gather(values, group.private)[None]  # [1, Hk, R, D]
         fresh = F.scaled_dot_product_attention(
-            query[None, :, group.row_index], k, v, is_causal=True, scale=1.0, enable_gqa=per > 1
+            query[None], k[None], v[None], is_causal=True, scale=1.0, enable_gqa=per > 1
         )
         return fresh[0].transpose(0, 1)
+
+    # rows in the order [Hk, B, G, R]: all of a key head for the shared product, block by block for the private one
+    q = query.view(heads, per, blocks, width, -1).transpose(1, 2).reshape(heads, blocks * per * width, -1)
+    k, v = (part.reshape(heads * blocks, -1, part.shape[-1]) for part in (k, v))  # [Hk * B, T, D]
     shared_mask, private_mask = group.masks(window)
-    q = query[:, group.row_index].view(heads, per, blocks, width, -1)
-
-    k = gather(keys, group.private).view(heads, blocks, -1, keys.shape[-1])  # [Hk, B, T, Dk]
-    v = gather(values, group.private).view(heads, blocks, -1, values.shape[-1])
-    q_private = q.transpose(1, 2).reshape(heads, blocks, per * width, -1)
-    scores = _cap(q_private @ k.transpose(-1, -2), softcap).view(heads, blocks, per, width, -1)
-    scores = scores + private_mask
-    peak = scores.amax(-1, keepdim=True)  # [Hk, B, G, R, 1]
-
+    private = _cap(q.reshape(heads * blocks, per * width, -1) @ k.transpose(1, 2), softcap)
+    private = private.view(heads, blocks, per, width, -1) + private_mask
+    scores = [private.view(heads, blocks * per * width, -1)]
     if group.shared is not None:
         k_shared, v_shared = gather(keys, group.shared), gather(values, group.shared)  # [Hk, S, D]
-        shared = _cap(q.reshape(heads, per * blocks * width, -1) @ k_shared.transpose(-1, -2), softcap)
+        shared = _cap(q @ k_shared.transpose(1, 2), softcap)
         if shared_mask is not None:
-            shared = shared.view(heads, per, blocks * width, -1) + shared_mask
-        shared = shared.view(heads, per, blocks, width, -1).transpose(1, 2)  # [Hk, B, G, R, S]
-        peak = torch.maximum(peak, shared.amax(-1, keepdim=True))
+            shared = (shared.view(heads, blocks, per, width, -1) + shared_mask).view(shared.shape)
+        scores.append(shared)
     if sinks is not None:
-        sink = sinks.view(heads, 1, per, 1, 1).to(scores.dtype)
-        peak = torch.maximum(peak, sink)
+        sink = sinks.view(heads, 1, per, 1).to(q.dtype).expand(heads, blocks, per, width)
+        scores.append(sink.reshape(heads, -1, 1))
 
-    weights = (scores - peak).exp_()
-    total = weights.sum(-1, keepdim=True)
-    out = (weights.view(heads, blocks, per * width, -1) @ v).view(heads, blocks, per, width, -1)
+    weights = torch.cat(scores, -1).softmax(-1)  # [Hk, B * G * R, T + S (+ 1)]
+    own = k.shape[1]
+    out = weights.view(heads * blocks, per * width, -1)[..., :own] @ v  # [Hk * B, G * R, Dv]
     if group.shared is not None:
-        weights = (shared - peak).exp_()
-        total = total + weights.sum(-1, keepdim=True)
-        flat = weights.reshape(heads, blocks * per * width, -1) @ v_shared
-        out = out + flat.view(heads, blocks, per, width, -1)
-    if sinks is not None:
-        total = total + (sink - peak).exp_()
-    out = out / total
-    return out.permute(1, 3, 0, 2, 4).reshape(blocks * width, heads * per, -1)
+        flat = out.view(heads, blocks * per * width, -1)
+        out = torch.baddbmm(flat, weights[..., own : own + v_shared.shape[1]], v_shared)
+    out = out.view(heads, blocks, per, width, -1).permute(1, 3, 0, 2, 4).reshape(blocks * width, heads * per, -1)
+    return out if group.valid is None else out[group.valid]
 
 
 def _cap(scores: Tensor, softcap: float | None) -> Tensor:

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from rksc_tot.errors import ConfigError
 from rksc_tot.ledger import Ledger
+from rksc_tot.policies.asks import Phrasing
 from rksc_tot.policies.cgee import ExitRule, RivalStop
 from rksc_tot.task import Prompt
 
@@ -127,6 +128,15 @@ class LabelRequest:
             raise ConfigError(f"labels are {self.labels!r}", hint="give a tuple of strings")
 
 
+class PhrasingVerdict(Protocol):
+    """What became of a prompt under other wording."""
+
+    @property
+    def kept(self) -> bool:
+        """Whether it stands on KV that it took over, so that what follows is not exact."""
+        ...
+
+
 class LabelScores(NamedTuple):
     """``probabilities``: of each label, summing to 1 over the labels. ``outside``: model mass on anything else, 0..1, None
     where only the labels were read (under an exit rule). ``layer``: how many decoder layers were run, None: all of them.
@@ -175,17 +185,6 @@ class Engine(Protocol):
         """Label probabilities of each request; None where the deadline came first."""
         ...
 
-    def similarity(self, handle: Any, others: Sequence[Any], alpha: float) -> list[float | None]:
-        """σ (ASKS) between a thought generated with ``states`` and others, None where the states are gone."""
-        ...
-
-    async def divergence(self, pairs: Sequence[tuple[Any, Any]], account: Account) -> list[tuple[float, bool] | None]:
-        """How the next token differs after two paths: KL(first || second) in nats, and whether the likeliest is the same.
-
-        None where the deadline came first.
-        """
-        ...
-
     def release(self, handle: Any) -> None:
         """Give a handle back. Its KV stays resident until room is needed."""
         ...
@@ -196,4 +195,29 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Free everything. Further calls raise EngineError."""
+        ...
+
+
+@runtime_checkable
+class SharingEngine(Engine, Protocol):
+    """An engine with hidden states and KV of its own, as approximate sharing (ASKS) needs it."""
+
+    def similarity(self, handle: Any, others: Sequence[Any], alpha: float) -> list[float | None]:
+        """σ (ASKS) between a thought generated with ``states`` and others, None where the states are gone."""
+        ...
+
+    async def open_phrasing(
+        self, prompt: Prompt, reference: Any, rule: Phrasing, account: Account, key: int
+    ) -> tuple[Any, PhrasingVerdict]:
+        """A handle for a prompt that says in other words what ``reference`` says, and what became of it.
+
+        It may stand on KV of the reference (ASKS, phrasing). ``key`` seeds the audit.
+        """
+        ...
+
+    async def divergence(self, pairs: Sequence[tuple[Any, Any]], account: Account) -> list[tuple[float, bool] | None]:
+        """How the next token differs after two paths: KL(first || second) in nats, and whether the likeliest is the same.
+
+        None where the deadline came first.
+        """
         ...

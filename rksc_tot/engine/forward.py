@@ -85,13 +85,14 @@ class Forward:
                 else:
                     cache.shrink(left.slots)
 
-            with Watched(self._lens().layers, plan.blocks, watchers, shrink):
+            with Watched(self.open_lens().layers, plan.blocks, watchers, shrink):
                 logits = self.model(**arguments).logits[0]
         if logits is None:  # every row has left
             return torch.empty(0, 0, device=self.device)
         return logits if self._chooses_rows else logits[plan.logits_at]
 
-    def _lens(self) -> Lens:
+    def open_lens(self) -> Lens:
+        """The lens. Raises UnsupportedModel if the model cannot be looked at between its layers."""
         if self.lens is None:
             raise UnsupportedModel(f"this model cannot be looked at between its layers: {self.no_lens}")
         return self.lens

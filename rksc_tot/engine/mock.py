@@ -14,7 +14,15 @@ from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from rksc_tot.engine.base import Account, Completion, Finish, GenerateRequest, LabelRequest, LabelScores
+from rksc_tot.engine.base import (
+    Account,
+    Completion,
+    Finish,
+    GenerateRequest,
+    LabelRequest,
+    LabelScores,
+    PhrasingVerdict,
+)
 from rksc_tot.errors import ContextOverflow, EngineError
 from rksc_tot.guard import Raised, guarded
 from rksc_tot.ledger import Ledger
@@ -134,6 +142,14 @@ class MockEngine:
         """What ``alike`` says."""
         text = self._own(handle).text
         return [self._alike(text, self._own(other).text) for other in others]
+
+    async def open_phrasing(
+        self, prompt: Prompt, reference: MockHandle, rule: Any, account: Account, key: int
+    ) -> tuple[MockHandle, PhrasingVerdict]:
+        """There is no KV to take over."""
+        self._own(reference)
+        await asyncio.sleep(0)
+        return self.open(prompt, account), _NotKept()
 
     async def divergence(
         self, pairs: Sequence[tuple[MockHandle, MockHandle]], account: Account
@@ -294,6 +310,10 @@ class MockEngine:
             raise ContextOverflow(
                 f"{length} tokens leave no room in a context of {self._context}", hint="shorten the prompt or the path"
             )
+
+
+class _NotKept:
+    kept = False
 
 
 def _late(account: Account) -> bool:

@@ -83,7 +83,7 @@ def compute(forward: Forward, tree: PrefixTree, claims: Sequence[Claim]) -> None
     new = [[tree.store(part.segment, part.slots) for part in made.parts] for made in claims]
     asked = _asked(claims)
     keeper = _keeper(claims)
-    watchers: list[Watcher] = [*([LabelReader(forward.lens, list(asked.values()))] if asked else []),
+    watchers: list[Watcher] = [*([LabelReader(forward.open_lens(), list(asked.values()))] if asked else []),
                                *([keeper] if keeper else [])]  # fmt: skip
     try:
         plan = build([made.block for made in claims], forward.device, forward.dtype)

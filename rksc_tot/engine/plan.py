@@ -50,29 +50,30 @@ class Block:
 class Group:
     """Blocks that are attended together. ``B`` blocks of at most ``R`` rows, ``S`` shared and ``T`` private keys."""
 
-    rows: Tensor  # [B, R] index into the pass's rows; padding repeats row 0 of the block
-    valid: Tensor  # [B * R] indices of rows that are real
-    row_index: Tensor  # [B * R] rows, flattened
+    rows: slice | Tensor  # [B * R] index into the pass's rows; padding repeats row 0 of the block
+    valid: Tensor | None  # which of them are real; None: all
+    real: slice | Tensor  # the real ones' index into the pass's rows
     shared: slice | Tensor | None  # S slots
     shared_positions: Tensor  # [S]
-    private: Tensor  # [B * T] slots
+    private: slice | Tensor  # [B * T] slots
     query_positions: Tensor  # [B, R]
     bias: Tensor  # [B, 1, R, T] 0 where visible, -inf elsewhere
     private_positions: Tensor  # [B, T]
+    end: int  # one past the last position
     fresh: bool  # one block with nothing before it: plain causal attention
     windows: dict[int, tuple[Tensor | None, Tensor]] = field(default_factory=dict)
 
     def masks(self, window: int | None) -> tuple[Tensor | None, Tensor]:
-        """Additive masks ``[B * R, S]`` (None: all visible) and ``[B, 1, R, T]`` under a window counted in positions."""
-        if window is None:
+        """Additive masks ``[B, 1, R, S]`` (None: all visible) and ``[B, 1, R, T]`` under a window counted in positions."""
+        if window is None or window >= self.end:
             return None, self.bias
         if window not in self.windows:
-            first = self.query_positions - window  # the last position that is out of sight
+            first = self.query_positions[:, None, :, None] - window  # the last position that is out of sight
             shared = None
             if self.shared is not None:
-                hidden = self.shared_positions[None, :] <= first.reshape(-1, 1)
+                hidden = self.shared_positions <= first
                 shared = torch.zeros_like(hidden, dtype=self.bias.dtype).masked_fill_(hidden, float("-inf"))
-            hidden = self.private_positions[:, None, None, :] <= first[:, None, :, None]
+            hidden = self.private_positions[:, None, None, :] <= first
             self.windows[window] = (shared, self.bias.masked_fill(hidden, float("-inf")))
         return self.windows[window]
 
@@ -114,7 +115,7 @@ def build(blocks: Sequence[Block], device: torch.device, dtype: torch.dtype) -> 
 
 
 def _gatherings(blocks: Sequence[Block]) -> list[tuple[list[int], list[Segment]]]:
-    """Which blocks to attend together, and the segments they share: same first segment, similar length."""
+    """Which blocks to attend together, in order, and the segments they share: same first segment, similar length."""
     by_kind: dict[tuple[int, int], list[int]] = {}
     for i, block in enumerate(blocks):
         rows = (len(block.tokens) - 1).bit_length()
@@ -127,7 +128,7 @@ def _gatherings(blocks: Sequence[Block]) -> list[tuple[list[int], list[Segment]]
             found.append((members, shared))
         else:
             small.setdefault(rows, []).extend(members)
-    return found + [(members, []) for members in small.values()]
+    return found + [(sorted(members), []) for members in small.values()]
 
 
 def _common(blocks: Sequence[Block]) -> list[Segment]:
@@ -149,40 +150,40 @@ def _group(
     contexts = [block.context(skip) for block in blocks]
     longest, width = max(map(len, contexts)), max(len(b.tokens) for b in blocks)
     far = 1 << 30
-    rows: list[list[int]] = []
+    rows: list[int] = []
     valid: list[int] = []
     private: list[int] = []
     key_positions: list[list[int]] = []
     query_positions: list[list[int]] = []
     for n, (block, context) in enumerate(zip(blocks, contexts, strict=True)):
         count, pad, tail = len(block.tokens), longest - len(context), width - len(block.tokens)
-        rows.append([*range(first_row[n], first_row[n] + count), *[first_row[n]] * tail])
+        rows += [*range(first_row[n], first_row[n] + count), *[first_row[n]] * tail]
         valid += range(n * width, n * width + count)
         private += [*context, *[block.slots[0]] * pad, *block.slots, *[block.slots[0]] * tail]  # padded with its own
         key_positions.append(
             [*range(skip, block.start), *[far] * pad, *range(block.start, block.start + count), *[far] * tail]
         )
         query_positions.append([*range(block.start, block.start + count), *[block.start] * tail])
-    rows_t = torch.tensor(rows, device=device)
     keys_t = torch.tensor(key_positions, device=device)
     queries_t = torch.tensor(query_positions, device=device)
     later = keys_t[:, None, None, :] > queries_t[:, None, :, None]  # [B, 1, R, T]
     shared_slots = [slot for segment in shared for slot in segment.slots]
+    padded = len(valid) < len(rows)
     return Group(
-        rows=rows_t,
-        valid=torch.tensor(valid, device=device),
-        row_index=rows_t.reshape(-1),
-        shared=_as_index(shared_slots, device),
+        rows=_as_index(rows, device),
+        valid=torch.tensor(valid, device=device) if padded else None,
+        real=_as_index([rows[i] for i in valid], device),
+        shared=_as_index(shared_slots, device) if shared else None,
         shared_positions=torch.arange(skip, device=device),
-        private=torch.tensor(private, device=device),
+        private=_as_index(private, device),
         query_positions=queries_t,
         bias=torch.zeros(later.shape, dtype=dtype, device=device).masked_fill_(later, float("-inf")),
         private_positions=keys_t,
+        end=max(block.start + len(block.tokens) for block in blocks),
         fresh=len(blocks) == 1 and blocks[0].start == 0,
     )
 
 
-def _as_index(slots: list[int], device: torch.device) -> slice | Tensor | None:
-    if not slots:
-        return None
-    return slice(slots[0], slots[-1] + 1) if is_run(slots) else torch.tensor(slots, device=device)
+def _as_index(numbers: list[int], device: torch.device) -> slice | Tensor:
+    """A slice where it will do: it makes a view."""
+    return slice(numbers[0], numbers[-1] + 1) if is_run(numbers) else torch.tensor(numbers, device=device)

@@ -65,7 +65,7 @@ class Rotation:
 
 
 @torch.inference_mode()
-def find_rotation(forward: Forward, slots: Sequence[int]) -> Rotation:
+def find_rotation(forward: Forward, slots: Sequence[int], extent: int) -> Rotation:
     """The rotation of a model, proved on keys that it computes into ``slots``, as many free rows of the arena as :data:`PROBES`.
 
     Raises
@@ -81,9 +81,9 @@ def find_rotation(forward: Forward, slots: Sequence[int]) -> Rotation:
                     lambda module, args, kwargs, _: heard.append((module, args, kwargs)), with_kwargs=True
                 )
                 stack.callback(hook.remove)
-        at_source = _alone(forward, slots, [source for source, _ in PROBES])
+        at_source = _alone(forward, slots, extent, [source for source, _ in PROBES])
         calls = list(heard)
-        at_target = _alone(forward, slots, [target for _, target in PROBES])
+        at_target = _alone(forward, slots, extent, [target for _, target in PROBES])
     device = forward.device
     source = torch.tensor([p for p, _ in PROBES], device=device)
     target = torch.tensor([p for _, p in PROBES], device=device)
@@ -108,14 +108,16 @@ def find_rotation(forward: Forward, slots: Sequence[int]) -> Rotation:
     return Rotation(turnings, worst)
 
 
-def _alone(forward: Forward, slots: Sequence[int], positions: Sequence[int]) -> list[tuple[Tensor, Tensor]]:
+def _alone(
+    forward: Forward, slots: Sequence[int], extent: int, positions: Sequence[int]
+) -> list[tuple[Tensor, Tensor]]:
     """Keys and values ``[Hk, n, D]`` of each layer for tokens that see only themselves, at ``positions``."""
     vocabulary = forward.model.config.get_text_config().vocab_size
     tokens = [1 + (7 * n * n + 5 * n) % (vocabulary - 1) for n in range(len(positions))]
     blocks = [Block([], 0, [token], [slot], [0]) for token, slot in zip(tokens, slots, strict=True)]
     plan = build(blocks, forward.device, forward.dtype)
     plan.positions = torch.tensor([positions], device=forward.device)
-    forward.run(plan, max(slots) + 1)
+    forward.run(plan, extent)
     index = torch.tensor(slots, device=forward.device)
     stored = [forward.arena.read(layer) for layer in sorted(forward.arena.keys)]
     return [(keys[:, index], values[:, index]) for keys, values in stored]

@@ -16,7 +16,7 @@ from rksc_tot.cache.arena import Arena
 from rksc_tot.cache.pool import SlotPool
 from rksc_tot.cache.prefix_tree import PrefixTree, Segment
 from rksc_tot.cache.size import kv_bytes
-from rksc_tot.engine.base import Account, Completion, GenerateRequest, LabelRequest, LabelScores
+from rksc_tot.engine.base import Account, Completion, GenerateRequest, LabelRequest, LabelScores, PhrasingVerdict
 from rksc_tot.engine.capabilities import probe
 from rksc_tot.engine.chat import following_tokens, prompt_tokens
 from rksc_tot.engine.forward import Forward
@@ -29,6 +29,9 @@ from rksc_tot.task import Message, Prompt
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+    from rksc_tot.engine.phrasing import Phrasings
+    from rksc_tot.policies.asks import Phrasing
 
 
 CLOSED = "the engine is closed"
@@ -111,6 +114,7 @@ class TransformersEngine:
         self._abandoned: deque[Sequence[Job]] = deque()  # by requests that were cancelled
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="rksc-engine")
         self._labels: dict[tuple[str, ...], list[list[int]]] = {}
+        self._phrasings: Phrasings | None = None  # made when first asked for
         self._closed = False
 
     # -- the contract (engine/base.py) -------------------------------------------------------------------------------
@@ -232,6 +236,16 @@ class TransformersEngine:
                  for o in others]  # fmt: skip
         return [None if value is None else float(value) for value in found]
 
+    async def open_phrasing(
+        self, prompt: Prompt, reference: KVHandle, rule: Phrasing, account: Account, key: int = 0
+    ) -> tuple[KVHandle, PhrasingVerdict]:
+        """A handle for a prompt in other words, see :func:`rksc_tot.engine.phrasing.open_phrasing`."""
+        from rksc_tot.engine.phrasing import Phrasings, open_phrasing
+
+        if self._phrasings is None:
+            self._phrasings = Phrasings(self._stepper)
+        return await open_phrasing(self, self._phrasings, prompt, reference, rule, account, key)
+
     async def divergence(
         self, pairs: Sequence[tuple[KVHandle, KVHandle]], account: Account
     ) -> list[tuple[float, bool] | None]:
@@ -244,7 +258,8 @@ class TransformersEngine:
                 self._check(handle)
         with self._books():
             jobs = [
-                Distribution(self._stepper.tree, handle.segment, account) for handle in (h for pair in pairs for h in pair)
+                Distribution(self._stepper.tree, handle.segment, account)
+                for handle in (h for pair in pairs for h in pair)
             ]
         read: list[Any] = await self._run(jobs)
         found: list[tuple[float, bool] | None] = []

@@ -26,7 +26,7 @@ from rksc_tot.models.game24_world import (
     slots,
     value_label,
 )
-from rksc_tot.models.tokenizer import TRIES
+from rksc_tot.models.tokenizer import LABELS, TRIES
 
 QUESTION = "try " + " ".join(TRIES) + " so"
 HELD_OUT_SEED = 24
@@ -129,6 +129,8 @@ class Document:
     results: list[str] = field(default_factory=list)
     verdicts: list[str] = field(default_factory=list)
     label: str = ""
+    early: str = ""  # what early layers learn as the label: of three numbers a random one, for they cannot know
+    left: int = 0  # how many numbers the state asked about has
 
 
 class Generator:
@@ -188,6 +190,8 @@ class Generator:
                 results=try_results(state),
                 verdicts=try_verdicts(state),
                 label=" " + value_label(state),
+                early=" " + (value_label(state) if len(state) < 3 else self.rng.choice(LABELS)),
+                left=len(state),
             )
 
     def _game_state(self, size: int) -> tuple[State, list[Step], State] | None:

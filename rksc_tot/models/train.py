@@ -2,8 +2,8 @@
 
 One transformer learns three roles on one path form (see ``game24_data``). Two things make its value role compute rather
 than remember: the question gives one position to each operation that could come next, with a target of its own, and
-early lenses on those positions must already show the number the operation makes. Lenses on every later layer make it
-decide as early as it can.
+early lenses on those positions must already show the number the operation makes. Lenses on the later layers make it
+decide as early as it can, and the label of three numbers must come from those positions (see ``read``).
 """
 
 from __future__ import annotations
@@ -11,9 +11,7 @@ from __future__ import annotations
 import copy
 import json
 import math
-import random
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, NamedTuple
@@ -22,15 +20,13 @@ import torch
 import torch.nn.functional as F
 import typer
 from torch import Tensor
-from torch.utils.data import DataLoader, IterableDataset, get_worker_info
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from torch.utils.data import DataLoader
+from transformers import LlamaConfig, LlamaForCausalLM
 
-from rksc_tot.models.game24_data import QUESTION, Document, Generator, HeldOut, held_out, read_puzzles
+from rksc_tot.models.batches import PAD, WORD, Batch, Batches
+from rksc_tot.models.game24_data import HeldOut, held_out, read_puzzles
 from rksc_tot.models.game24_world import LARGEST
-from rksc_tot.models.tokenizer import TRIES, build_tokenizer, vocabulary
-
-WORD = {word: i for i, word in enumerate(vocabulary())}
-PAD = WORD["<pad>"]
+from rksc_tot.models.tokenizer import build_tokenizer
 
 
 @dataclass(frozen=True)
@@ -42,80 +38,18 @@ class Recipe:
     heads: int = 8
     kv_heads: int = 4
     head_size: int = 24
-    inner: int = 480
+    inner: int = 800
     result_layers: tuple[int, ...] = (2, 3)  # where the lens on a try must show the number it makes
     result_weight: float = 0.7
-    verdict_from: int = 2  # first layer whose lens on a try is to know whether 24 is still reached
-    label_from: int = 1  # first layer whose lens after the question is to know the label
-    lens_weight: float = 0.3  # of a verdict or label below the last layer, where they weigh 2 and 0.7
+    verdict_from: int = 4  # first layer whose lens on a try is to know whether 24 is still reached
+    compute_from: int = 4  # first layer whose lens is to know the label of three numbers; that of fewer: all layers
+    lens_weight: float = 0.4  # of a verdict or label below the last layer, where they weigh 2 and 0.7
     peak_rate: float = 2e-3
     floor: float = 0.02  # final learning rate over peak
     flat: float = 0.4  # share of the run at peak rate
     warmup_steps: int = 200
     weight_decay: float = 0.05
     documents: int = 290  # a step
-    value_share: float = 0.69
-    solve_share: float = 0.07  # the rest are paths of the role steps
-
-
-class Batch(NamedTuple):
-    """Right-padded ids ``[N, S]`` and what is learnt where; a place is row * S + column."""
-
-    ids: Tensor
-    text: Tensor  # [t, 2] place, next token in a body
-    tries: Tensor  # [12 v, 3] place of a try, number it makes, yes/no
-    label: Tensor  # [v, 2] place after the question, sure/likely/impossible
-
-    def to(self, device: str) -> Batch:
-        """The same on a device."""
-        return Batch(*(part.to(device, non_blocking=True) for part in self))
-
-
-def encode(tokenizer: PreTrainedTokenizerFast, documents: list[Document]) -> Batch:
-    """Token ids and targets of a list of documents."""
-    question = tokenizer.encode(QUESTION)
-    rows = []
-    for doc in documents:
-        prompt, body = tokenizer.encode(doc.prompt), tokenizer.encode(doc.body) if doc.body else []
-        rows.append((len(prompt), prompt + body + question if doc.asks else prompt + body))
-    width = max(len(ids) for _, ids in rows)
-    text: list[tuple[int, int]] = []
-    tries: list[tuple[int, int, int]] = []
-    label: list[tuple[int, int]] = []
-    for row, (doc, (begin, ids)) in enumerate(zip(documents, rows, strict=True)):
-        first, last = row * width, row * width + len(ids) - 1
-        if doc.asks:
-            places = range(last - len(TRIES), last)
-            words = zip(places, doc.results, doc.verdicts, strict=True)
-            tries.extend((place, WORD[result], WORD[verdict]) for place, result, verdict in words)
-            label.append((last, WORD[doc.label]))
-        else:
-            text.extend((first + i - 1, ids[i]) for i in range(begin, len(ids)))
-    padded = torch.tensor([ids + [PAD] * (width - len(ids)) for _, ids in rows])
-    return Batch(
-        padded,
-        torch.tensor(text).reshape(-1, 2),
-        torch.tensor(tries).reshape(-1, 3),
-        torch.tensor(label).reshape(-1, 2),
-    )
-
-
-class Batches(IterableDataset[Batch]):
-    """Endless batches; each worker process draws its own seeded documents."""
-
-    def __init__(self, recipe: Recipe, unseen: HeldOut, seed: int) -> None:
-        self.recipe, self.unseen, self.seed = recipe, unseen, seed
-
-    def __iter__(self) -> Iterator[Batch]:
-        recipe, worker = self.recipe, get_worker_info()
-        values, solves = (round(recipe.documents * share) for share in (recipe.value_share, recipe.solve_share))
-        source = Generator(random.Random(f"{self.seed}/{worker.id if worker else 0}"), self.unseen)
-        tokenizer = build_tokenizer()
-        while True:
-            docs = [source.value() for _ in range(values)]
-            docs += [source.solve() for _ in range(solves)]
-            docs += [source.steps() for _ in range(recipe.documents - values - solves)]
-            yield encode(tokenizer, docs)
 
 
 def number_features(width: int, rng: torch.Generator) -> Tensor:
@@ -179,8 +113,21 @@ class Reading(NamedTuple):
 
 
 def read(model: LlamaForCausalLM, batch: Batch, recipe: Recipe) -> dict[str, Reading]:
-    """Everything that is learnt from one batch, by name; ``verdict@3`` is a verdict read after layer 3."""
-    out = model.model(batch.ids, output_hidden_states=True, use_cache=False)
+    """Everything that is learnt from one batch, by name; ``verdict@5`` is a verdict read after layer 5.
+
+    What the place after a question about three numbers holds just before ``compute_from`` goes to another document: the
+    label can then not be remembered from the state, it must be gathered from the tries.
+    """
+
+    def exchange(_layer: torch.nn.Module, _inputs: object, hidden: Tensor) -> Tensor:
+        flat = hidden.flatten(0, 1)
+        return flat.index_copy(0, batch.swap[:, 0], flat.index_select(0, batch.swap[:, 1])).view_as(hidden)
+
+    hook = model.model.layers[recipe.compute_from - 2].register_forward_hook(exchange)
+    try:
+        out = model.model(batch.ids, output_hidden_states=True, use_cache=False)
+    finally:
+        hook.remove()
     flat = [state.flatten(0, 1) for state in (*out.hidden_states[:-1], out.last_hidden_state)]  # [N S, H]; last: normed
     norm, head = model.model.norm, model.lm_head
     found = {"text": Reading(1.0, head(flat[-1].index_select(0, batch.text[:, 0])), batch.text[:, 1])}
@@ -194,8 +141,8 @@ def read(model: LlamaForCausalLM, batch: Batch, recipe: Recipe) -> dict[str, Rea
         last = layer == recipe.layers
         if layer >= recipe.verdict_from:
             found[f"verdict@{layer}"] = Reading(2.0 if last else recipe.lens_weight, on_tries, batch.tries[:, 2])
-        if layer >= recipe.label_from:
-            found[f"label@{layer}"] = Reading(0.7 if last else recipe.lens_weight, on_label, batch.label[:, 1])
+        label = batch.label[:, 1 if layer < recipe.compute_from else 2]
+        found[f"label@{layer}"] = Reading(0.7 if last else recipe.lens_weight, on_label, label)
     return found
 
 
@@ -208,11 +155,24 @@ def rate_at(done: float, step: int, recipe: Recipe) -> float:
 
 
 def fit(
-    recipe: Recipe, unseen: HeldOut, *, steps: int, minutes: float, seed: int, device: str, workers: int
+    recipe: Recipe,
+    unseen: HeldOut,
+    *,
+    steps: int,
+    minutes: float,
+    seed: int,
+    device: str,
+    workers: int,
+    go_on: Path | None,
 ) -> LlamaForCausalLM:
-    """A trained model; the run ends, its learning rate gone down, with the steps or the minutes, whichever is first."""
-    batches = iter(DataLoader(Batches(recipe, unseen, seed), batch_size=None, num_workers=workers))
+    """A trained model; the run ends, its learning rate gone down, with the steps or the minutes, whichever is first.
+
+    ``go_on`` is the folder of a model of the recipe's shape to begin with; None begins with a fresh one.
+    """
+    batches = iter(DataLoader(Batches(recipe.documents, unseen, seed), batch_size=None, num_workers=workers))
     model = build_model(recipe, seed)
+    if go_on is not None:
+        model.load_state_dict(LlamaForCausalLM.from_pretrained(go_on, dtype=torch.float32).state_dict())
     torch.nn.Module.to(model, device)
     optimiser = torch.optim.AdamW(
         model.parameters(), lr=recipe.peak_rate, betas=(0.9, 0.98), weight_decay=recipe.weight_decay, fused=True
@@ -251,13 +211,16 @@ def save(model: LlamaForCausalLM, unseen: HeldOut, out: Path) -> None:
 def main(
     what: Annotated[str, typer.Argument(help="which model: game24")],
     out: Annotated[Path, typer.Option(help="folder to write")] = Path("game24-model"),
-    steps: Annotated[int, typer.Option(help="optimiser steps at most")] = 15_000,
+    steps: Annotated[int, typer.Option(help="optimiser steps at most")] = 7_500,
     minutes: Annotated[float, typer.Option(help="minutes of training at most")] = math.inf,
     seed: Annotated[int, typer.Option()] = 0,
     exclude: Annotated[Path | None, typer.Option(help="csv of puzzles never to train on")] = None,
     rows: Annotated[str, typer.Option(help="which ranks of that file")] = "1-100000",
+    documents: Annotated[int, typer.Option(help="documents a step; a CPU has time for 58")] = Recipe.documents,
+    rate: Annotated[float, typer.Option(help="peak learning rate")] = Recipe.peak_rate,
+    go_on: Annotated[Path | None, typer.Option(help="folder of a model of this shape to begin with")] = None,
     device: Annotated[str, typer.Option(help="cpu or cuda")] = "cuda" if torch.cuda.is_available() else "cpu",
-    workers: Annotated[int, typer.Option(help="processes that draw documents; 0: none but this one")] = 0,
+    workers: Annotated[int, typer.Option(help="processes that draw documents; 0: this one; a GPU wants 3")] = 0,
     threads: Annotated[int, typer.Option(help="threads on a CPU")] = 1,
 ) -> None:
     """Train and save the model; prints a line of accuracies every 100 steps."""
@@ -266,8 +229,9 @@ def main(
     torch.set_num_threads(threads)
     if device != "cpu":
         torch.set_float32_matmul_precision("high")
+    recipe = Recipe(documents=documents, peak_rate=rate)
     unseen = held_out(read_puzzles(exclude, rows) if exclude else ())
-    model = fit(Recipe(), unseen, steps=steps, minutes=minutes, seed=seed, device=device, workers=workers)
+    model = fit(recipe, unseen, steps=steps, minutes=minutes, seed=seed, device=device, workers=workers, go_on=go_on)
     save(model, unseen, out)
 
 

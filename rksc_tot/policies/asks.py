@@ -5,8 +5,14 @@ How alike two branches are, by the hidden states of their last tokens, and when 
 
 from __future__ import annotations
 
+import hashlib
+import math
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Annotated, Literal, NamedTuple
+
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor
 
 from rksc_tot.settings import Settings
@@ -42,3 +48,96 @@ def sigma(states: Tensor, reference: Tensor, alpha: float = 1.5) -> float:
     cosines = (a * b).sum(-1) / (a.norm(dim=-1) * b.norm(dim=-1))  # [L]
     weights = layer_weights(len(cosines), alpha)
     return float((weights * cosines).sum() / weights.sum())
+
+
+class Signals(NamedTuple):
+    """What is known of a branch that took KV over, once its own tokens are computed.
+
+    ``sigma``: σ of its last token and the reference's, None where hidden states are not to be had. ``lead``: logit of the
+    likeliest next token minus that of the second. ``margin``: the same of their probabilities. ``entropy``: of the next
+    token, nats. ``harm``: what audits of this wording found, as the geometric mean of KL(exact || shared), nats; None
+    before the first.
+    """
+
+    sigma: float | None
+    lead: float
+    margin: float
+    entropy: float
+    harm: float | None
+
+
+Gate = Literal["sigma", "lead", "margin", "entropy", "harm", "safety"]
+
+GATES: Mapping[Gate, Callable[[Signals], float | None]] = MappingProxyType(
+    {
+        "sigma": lambda s: s.sigma,
+        "lead": lambda s: s.lead,
+        "margin": lambda s: s.margin,
+        "entropy": lambda s: -s.entropy,
+        "harm": lambda s: None if s.harm is None else -s.harm,
+        "safety": lambda s: None if s.harm is None else s.lead / math.sqrt(2 * s.harm),
+    }
+)
+"""How safe it looks to keep what was taken over, higher is safer; None where it cannot be told. ``sigma`` is the paper's.
+``safety``: a KL of ½ v nats is what logits that are off by noise of variance v cost, to second order, so this is the lead of
+the likeliest token in standard deviations of the noise that audits found under this wording.
+"""
+
+
+class Phrasing(Settings):
+    """When a prompt may keep the KV it took over from another wording of the same.
+
+    Parameters
+    ----------
+    threshold
+        Least value of the gate. Under ``sigma`` it is τ, above 0, at most 1. No value is good for all models: see
+        ``benchmarks.phrasing`` for how one is calibrated.
+    gate
+        What is asked to be that high, see :data:`GATES`.
+    alpha
+        α of σ's layer weights. The paper has 1.5.
+    recompute
+        How many tokens at the beginning of the common run are computed all the same: it is they that see the other wording
+        most, and a few of them mend most of the harm.
+    least
+        Shortest run, in tokens, that is worth it.
+    audit
+        Share of the kept branches, 0..1, that are also computed exactly; seeded by the caller's key.
+    harm
+        Expected KL, nats, by wording (see :func:`wording`), as audits have found it. A wording that is not there is sent
+        back by the gates that need it.
+    """
+
+    kind = "ASKS phrasing"
+    threshold: float = Field(allow_inf_nan=False)
+    gate: Gate = "safety"
+    alpha: float = Field(1.5, allow_inf_nan=False)
+    recompute: int = Field(4, ge=0)
+    least: int = Field(16, ge=1)
+    audit: float = Field(0.05, ge=0, le=1, allow_inf_nan=False)
+    harm: Mapping[str, Annotated[float, Field(gt=0, allow_inf_nan=False)]] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _tau_in_range(self) -> Phrasing:
+        if self.gate == "sigma" and not 0 < self.threshold <= 1:
+            raise ValueError(f"threshold: τ of the gate 'sigma' lies above 0 and is at most 1, not {self.threshold}")
+        return self
+
+    def objection(self, signals: Signals) -> str | None:
+        """Why a branch is computed anew, as the end of a sentence; None if it keeps what it took over."""
+        if any(value is not None and math.isnan(value) for value in signals):
+            return "its hidden states or logits are not numbers (NaN)"
+        value = GATES[self.gate](signals)
+        if value is None:
+            missing = "hidden states" if self.gate == "sigma" else "an audit of this wording"
+            return f"the gate {self.gate!r} needs {missing}"
+        if value < self.threshold:
+            return f"{self.gate} is {value:.4g}, below {self.threshold:.4g}"
+        return None
+
+
+def wording(reference: Sequence[int], branch: Sequence[int], source: int, target: int, length: int) -> str:
+    """A name for what stands around a common run of ``length`` tokens in two prompts, the same for every such run."""
+    around = (reference[:source], reference[source + length :], branch[:target], branch[target + length :])
+    text = "|".join(" ".join(map(str, part)) for part in around)
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()

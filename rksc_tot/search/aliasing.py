@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rksc_tot.engine.base import Account, Engine, LabelRequest
+from rksc_tot.engine.base import Account, LabelRequest, SharingEngine
 from rksc_tot.errors import ContextOverflow
 from rksc_tot.guard import Raised, guarded
 from rksc_tot.policies.cgee import likeliest
@@ -50,7 +50,7 @@ class Aliasing:
         audit: float,
         task: Task,
         problem: Any,
-        engine: Engine,
+        engine: SharingEngine,
         account: Account,
         rng: Callable[..., random.Random],
     ) -> None:
@@ -118,7 +118,7 @@ class Aliasing:
         requests = [
             LabelRequest(handle, question.text, tuple(question.labels))
             for alias in audited
-            for handle, path in ((alias.handle, alias.path), (alias.into._handle, alias.into._path))
+            for handle, path in ((alias.handle, alias.path), (alias.into._handle, alias.into._path or Path()))
             if (question := self._question(path)) is not None
         ]
         if len(requests) < 2 * len(audited):

@@ -13,6 +13,7 @@ from rksc_tot.errors import ConfigError, ContextOverflow
 from rksc_tot.faults import Fault, prompt_fault
 from rksc_tot.guard import Raised, guarded, shown
 from rksc_tot.policies.cgee import RivalStop
+from rksc_tot.search.wordings import Start, Wordings
 from rksc_tot.seeds import stream_keys
 from rksc_tot.settings import sentence
 from rksc_tot.task import Path, Task
@@ -28,7 +29,7 @@ class Draft:
 
     ``branch``: last part of the node's name. ``count``: how many branches wrote it. ``handle``: the engine's, None for a
     proposed thought, whose handle is the parent's extended by ``continuation``. ``ended``: whether the model wrote nothing but
-    the end of its text. ``fault``: why it cannot become one.
+    the end of its text. ``exact``: whether it started from KV of its own tokens. ``fault``: why it cannot become one.
     """
 
     parent: Node
@@ -41,6 +42,7 @@ class Draft:
     handle: Any = None
     continuation: str = ""
     ended: bool = False
+    exact: bool = True
     fault: str | None = None
 
 
@@ -58,6 +60,8 @@ class Writer:
         Whether thoughts are to be compared by their hidden states.
     rivals : callable, optional
         Of a node: when the branches after it may stop because one is decisive.
+    wordings : Wordings, optional
+        Where branches after the root start from besides the prompt.
     """
 
     task: Task
@@ -67,6 +71,7 @@ class Writer:
     names: tuple[object, ...]
     states: bool = False
     rivals: Callable[[Node], RivalStop | None] = lambda node: None
+    wordings: Wordings | None = None
 
     async def draft(
         self, wanted: Sequence[tuple[Node, Path, int]], *, temperature: float | None, round: int
@@ -79,11 +84,12 @@ class Writer:
             If the root's prompt leaves no room for a thought; deeper nodes get a draft that says so.
         """
         sampling = self._sampling(temperature)
-        asked = [self._request(node, path, k, sampling, round) for node, path, k in wanted]
+        spots = [(node, path, k, start) for node, path, k in wanted for start in await self._starts(node, k)]
+        asked = [self._request(node, path, k, start, sampling, round) for node, path, k, start in spots]
         replies = iter(await self._replies([request for request in asked if isinstance(request, GenerateRequest)]))
         drafts: list[Draft] = []
         cut = False
-        for (node, path, k), request in zip(wanted, asked, strict=True):
+        for (node, path, k, start), request in zip(spots, asked, strict=True):
             reply = next(replies) if isinstance(request, GenerateRequest) else request
             if isinstance(reply, ContextOverflow) and node.parent is None:
                 raise reply
@@ -94,8 +100,13 @@ class Writer:
             if self.task.mode == "propose":
                 drafts += self._proposed(node, path, k, reply, round)
             else:
-                drafts += self._sampled(node, path, reply, round)
+                drafts += self._sampled(node, path, start, reply, round)
         return drafts, cut
+
+    async def _starts(self, node: Node, k: int) -> list[Start]:
+        if self.wordings is None or node.parent is not None or self.task.mode == "propose":
+            return [Start(node._handle, True, range(k))]
+        return await self.wordings.deal(node._handle, k)
 
     def _sampling(self, temperature: float | None) -> Sampling:
         task = self.task
@@ -105,7 +116,9 @@ class Writer:
         except ValidationError as error:
             raise ConfigError(f"thoughts cannot be drawn so: {sentence(error)}") from None
 
-    def _request(self, node: Node, path: Path, k: int, sampling: Sampling, round: int) -> GenerateRequest | str:
+    def _request(
+        self, node: Node, path: Path, k: int, start: Start, sampling: Sampling, round: int
+    ) -> GenerateRequest | str:
         """The request, or why the task has none for this node."""
         task, suffix = self.task, None
         proposing = task.mode == "propose"
@@ -119,8 +132,8 @@ class Writer:
                 return Fault(f"propose_prompt {fault}")
         names = (*self.names, node.branch, *([f"round {round}"] if round else []))
         return GenerateRequest(
-            handle=node._handle,
-            streams=stream_keys(range(1 if proposing else k), *names),
+            handle=start.handle,
+            streams=stream_keys(range(1) if proposing else start.branches, *names),
             sampling=sampling,
             max_tokens=task.max_thought_tokens * (k if proposing else 1),
             stop=tuple(task.propose_stop if proposing else task.stop),
@@ -139,7 +152,9 @@ class Writer:
                 return [error]
         return [(await self._replies([request]))[0] for request in requests]
 
-    def _sampled(self, node: Node, path: Path, reply: Sequence[Completion], round: int) -> Iterator[Draft]:
+    def _sampled(
+        self, node: Node, path: Path, start: Start, reply: Sequence[Completion], round: int
+    ) -> Iterator[Draft]:
         for text, tokens, logprobs, finish, branches, handle in reply:
             if finish == "rival":
                 self.account.ledger.rival_stop.acted += len(branches)
@@ -147,9 +162,11 @@ class Writer:
                 self.engine.release(handle)
                 continue
             fault = None if self.task.accept_truncated else CUT.get(finish)
-            branch = _branch(branches[0], round)
-            ended = _ended(finish, text)
-            yield Draft(node, path, text, branch, len(branches), tokens, logprobs, handle, ended=ended, fault=fault)
+            branch = _branch(start.branches[branches[0]], round)
+            yield Draft(
+                node, path, text, branch, len(branches), tokens, logprobs, handle,
+                ended=_ended(finish, text), exact=start.exact, fault=fault,
+            )  # fmt: skip
 
     def _proposed(self, node: Node, path: Path, k: int, reply: Sequence[Completion], round: int) -> Iterator[Draft]:
         """The pieces of one reply. Where the reply was cut off, its last piece was too."""

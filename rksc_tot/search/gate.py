@@ -46,11 +46,9 @@ class Gate:
     _uncut: set[int] = field(default_factory=set)  # parents whose branches were all written, for an audit
 
     def __post_init__(self) -> None:
-        held, rules = self.rksc.held, (self.rksc.exit_rule, self.rksc.skip_rule, self.rksc.rival_rule)
-        if held is not None and not any(rules):
-            self.warn(
-                "calibration", f"nothing is decided early: layer exit is off ({held.exit.refused or 'switched off'})"
-            )
+        held = self.rksc.held
+        if held is not None and not held.accepted:
+            self.warn("calibration", f"the calibration accepts nothing; layer exit is off because {held.exit.refused}")
 
     # -- layer exit --------------------------------------------------------------------------------------------------
 

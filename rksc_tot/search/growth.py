@@ -133,7 +133,7 @@ class Growth:
             tokens=draft.tokens,
             logprobs=draft.logprobs,
             finished=found.finished,
-            exact=parent.exact,
+            exact=parent.exact and draft.exact,
         )
         node._path, node._handle = Path((*draft.path, found.thought)), handle
         self._limits.ledger.nodes += 1

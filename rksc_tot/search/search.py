@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rksc_tot.budget import Budget, BudgetReached
-from rksc_tot.engine.base import Account, Engine
+from rksc_tot.engine.base import Account, Engine, SharingEngine
 from rksc_tot.errors import ConfigError, TaskError, VerifierError
 from rksc_tot.events import Added, BudgetHit, Event, Finished, Pruned, Scored
 from rksc_tot.faults import Fault
@@ -25,6 +25,7 @@ from rksc_tot.search.growth import Growth
 from rksc_tot.search.judgement import HINT, judge_root
 from rksc_tot.search.limits import Limits
 from rksc_tot.search.scoring import Key, Scorer, ranked, scores_of, usable
+from rksc_tot.search.wordings import Wordings, other_phrasings
 from rksc_tot.seeds import stream_key
 from rksc_tot.task import Path, Task
 from rksc_tot.tree import Node, ReasoningTree
@@ -82,13 +83,18 @@ class Search:
         self.limits = Limits(budget or Budget(), self.ledger, lambda reason: self._emit(BudgetHit, reason=reason))
         self.prompt, found = judge_root(task, problem)
         self._names = (seed, str(problem))
+        self._warned: set[str] = set()
         self.rksc = rksc
         self.gate = None if rksc is None else Gate(rksc, engine, self.ledger, self.rng, self.warn)
         self._aliasing = None
-        if rksc is not None and rksc.sibling is not None:
+        if rksc is not None and rksc.sibling is not None and isinstance(engine, SharingEngine):
             self._aliasing = Aliasing(rksc.sibling, rksc.audit, task, problem, engine, self.account, self.rng)
+        self._wordings = None
+        if phrasings := other_phrasings(task, problem):
+            rule = None if rksc is None else rksc.phrasing
+            self._wordings = Wordings(phrasings, rule, engine, self.account, self._names, self.warn)
         self._writer = Writer(
-            task, problem, engine, self.account, self._names, self._aliasing is not None, self._rivals
+            task, problem, engine, self.account, self._names, self._aliasing is not None, self._rivals, self._wordings
         )
         self._on_event: Callable[[Event], None] | None = None
         self._candidates = Candidates(task, problem, self.tree)
@@ -96,7 +102,6 @@ class Search:
             task, problem, engine, self.tree, self.limits, self._candidates, self._emit, self._aliasing
         )
         self._verifier_works = False
-        self._warned: set[str] = set()
         root = self.tree.add()
         root._handle = engine.open(self.prompt, self.account)
         self._growth.register(root, found)
@@ -257,8 +262,8 @@ class Search:
     def rank(self, nodes: Iterable[Node], key: Key | None = None) -> list[Node]:
         """Nodes sorted best first: by ``key`` (default: the score), then by likelihood, then lower id.
 
-        Both numbers are rounded to 1e-4, so that most near ties fall the same way whatever the floating-point
-        noise of batch, device or thread count; values on either side of a rounding boundary still may not. None ranks last.
+        Both numbers are rounded to four significant digits, so that near ties fall the same way whatever the floating-point
+        noise of batch, device or thread count; values on either side of a rounding boundary may still not. None ranks last.
         """
         return ranked(nodes, key)
 
@@ -345,8 +350,9 @@ class Search:
     def close(self) -> None:
         """Give back every handle and report no more events. The tree stays."""
         self._on_event = None
-        if self._aliasing:
-            self._aliasing.close()
+        for part in (self._aliasing, self._wordings):
+            if part:
+                part.close()
         for node in self.tree:
             self._give_back(node._handle)
             node._handle = None

@@ -49,6 +49,7 @@ class Reference:
         self.held = []
         self.pinned = []
         self.ratings = {}
+        self.sprouted = []  # (private origin, path that is kept)
         self.evictions = self.recomputed = 0
 
     # -- operations --------------------------------------------------------------------------------------------------
@@ -57,10 +58,19 @@ class Reference:
         self._hold(self.tree.walk(self.tree.origin, tokens), tokens, prompt=True)
 
     def sprout(self, tokens, keep):
-        self._hold(self.tree.walk(self.tree.sprout(keep=keep), tokens), tokens, kept=keep)
+        private = self.tree.sprout(keep=keep)
+        self._hold(self.tree.walk(private, tokens), tokens, kept=keep)
+        if keep:
+            self.sprouted.append((private, tokens))
 
     def extend(self, at, tokens):
         self._hold(self.tree.walk(at.segment, tokens), at.tokens + tokens)
+
+    def fork(self, at, length):
+        tokens = at.tokens[:length]
+        self._hold(self.tree.walk(origin(at.segment), tokens), tokens)
+        if at.slots is not None:  # what is kept stays, however it is referred to
+            self.held[-1].slots = at.slots[:length]
 
     def step(self, at, token):
         following = self.tree.step(at.segment, token, alone=True)
@@ -102,9 +112,10 @@ class Reference:
         self.tree.unpin(at.segment)
 
     def clear(self):
-        self.tree.clear()
         referred = self._above(self.held) | self._above(self.pinned)
-        assert all(s in referred for s in self.tree.segments() if s.slots)
+        staying = {s for s in self.tree.segments() if s.slots and s in referred}
+        self.tree.clear()
+        assert {s for s in self.tree.segments() if s.slots} == staying
 
     # -- what should be so -------------------------------------------------------------------------------------------
 
@@ -137,7 +148,7 @@ class Reference:
         assert len(set(ends)) == len(ends)
         for s in segments:
             assert s.handles or s.pins or s.children or s.slots
-            assert s.keep == (s.keep and origin(s).keep)
+            assert not s.keep or self._kept(s)
         for h in self.held:
             if h.slots is not None:
                 assert [slot for s in h.segment.lineage() for slot in s.slots] == h.slots
@@ -147,6 +158,10 @@ class Reference:
     def _hold(self, segment, tokens, prompt=False, kept=False):
         self.tree.hold(segment, prompt=prompt)
         self.held.append(Held(segment, tokens, prompt, kept))
+
+    def _kept(self, segment):
+        tokens, top = path(segment), origin(segment)
+        return any(top is private and kept[: len(tokens)] == tokens for private, kept in self.sprouted)
 
     def _above(self, held):
         return {s for h in held for s in h.segment.lineage()}

@@ -8,10 +8,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from rksc_tot.cache.pool import SlotPool
 from rksc_tot.cache.prefix_tree import PrefixTree
 from rksc_tot.errors import CacheError
+from rksc_tot.policies.eviction import EVICTION
 
 from .reference import Reference, compute
 
-POLICIES = ["rsbcm", "lru", "lfu", "random", "none"]
+POLICIES = EVICTION.names()
 TOKENS = st.lists(st.integers(0, 3), min_size=1, max_size=6)
 
 
@@ -36,6 +37,11 @@ class Cache(RuleBasedStateMachine):
     def extend(self, tokens, data):
         self.books.extend(data.draw(st.sampled_from(self.books.held)), tokens)
         self.books.visit(self.books.held[-1])
+
+    @precondition(lambda self: self.books.held)
+    @rule(length=st.integers(1, 6), data=st.data())
+    def fork(self, length, data):
+        self.books.fork(data.draw(st.sampled_from(self.books.held)), length)
 
     @precondition(lambda self: self.books.held)
     @rule(token=st.integers(0, 3), data=st.data())
@@ -67,6 +73,7 @@ class Cache(RuleBasedStateMachine):
     def unpin(self, data):
         self.books.unpin(data.draw(st.sampled_from(self.books.pinned)))
 
+    @precondition(lambda self: len(self.books.held) > 3)
     @rule()
     def clear(self):
         self.books.clear()
@@ -99,6 +106,7 @@ def test_splitting_keeps_the_identity_of_the_end():
     high = tree.walk(tree.origin, [1, 2])
     assert low.parent is high
     assert (high.slots, low.slots) == ([0, 1], [2, 3])
+    assert (high.used_at, high.uses) == (low.used_at, low.uses) == (1, 1)
 
 
 def test_a_segment_somebody_else_stands_on_does_not_grow():
@@ -143,3 +151,19 @@ def test_a_token_stored_again_is_not_new():
     assert tree.store(segment, tree.pool.allocate(2)) == 2
     tree.make_room(4)
     assert tree.store(segment, tree.pool.allocate(2)) == 0
+
+
+def test_a_visit_counts_once_however_often_running_work_moves_on_below():
+    tree = PrefixTree(SlotPool(9))
+    trunk = hung = tree.walk(tree.origin, [1])
+    tree.pin(trunk)
+    for token in (2, 3, 4):
+        below = tree.walk(hung, [token])
+        tree.pin(below)
+        tree.unpin(hung)
+        hung = below
+    assert (trunk.uses, hung.uses) == (1, 1)
+    tree.hold(hung)
+    tree.unpin(hung)
+    tree.pin(hung)
+    assert (trunk.uses, hung.uses) == (2, 2)

@@ -1,11 +1,13 @@
 import json
+from types import MappingProxyType
 
 import pytest
 
 from rksc_tot.calibration import Calibration
+from rksc_tot.engine.mock import MockEngine
 from rksc_tot.errors import ConfigError
 from rksc_tot.task import Question
-from tests.calibration.conftest import WORTH, make_engine, make_task
+from tests.calibration.conftest import LAYERS, WORTH, make_engine, make_task, write
 
 
 def edited(calibration, change):
@@ -71,11 +73,10 @@ def test_another_model_task_or_wording_is_refused_and_what_differs_is_said(accep
 
 
 def test_another_dtype_is_refused(accepted):
-    class Half(type(make_engine())):
-        numerics = {"dtype": "bfloat16"}
+    class Half(MockEngine):
+        numerics = MappingProxyType({"dtype": "bfloat16"})
 
-    engine = make_engine()
-    engine.__class__ = Half
+    engine = Half(write, layers=LAYERS)
     with pytest.raises(ConfigError, match="the numbers were None of 'mock', and are bfloat16"):
         accepted.check(engine, make_task())
 

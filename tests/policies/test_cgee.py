@@ -46,6 +46,10 @@ def test_the_papers_rule_wants_entropy_low_and_stable_on_two_consecutive_layers(
     assert exit_layer(EntropyStable(theta=0.5, epsilon=0.05, layers=(1, 2, 3)), trace) == layer
 
 
+def test_both_entropies_must_be_low():
+    assert exit_layer(EntropyStable(theta=0.5, epsilon=5, layers=(1, 2, 3)), [UNSURE, SURE, SURE, SURE]) == 3
+
+
 def test_consecutive_means_consecutive_among_the_checked_layers():
     rule = EntropyStable(theta=0.5, epsilon=0.05, layers=(1, 3))
     assert exit_layer(rule, [SURE, UNSURE, SURE, SURE]) == 3

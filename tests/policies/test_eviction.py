@@ -38,7 +38,7 @@ def test_a_policy_of_ones_own_is_taken_as_it_is():
     assert eviction_policy(policy) is policy
 
 
-@pytest.mark.parametrize("name", BUILT_IN)
+@pytest.mark.parametrize("name", EVICTION.names())
 @given(st.tuples(st.floats(allow_nan=False), st.integers(0), st.integers(0), st.integers(1)))
 def test_an_order_depends_on_the_candidate_alone(name, fields):
     policy = EVICTION.make(name)

@@ -1,0 +1,3 @@
+from tests.calibration.conftest import accepted
+
+__all__ = ["accepted"]
