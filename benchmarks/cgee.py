@@ -91,6 +91,17 @@ def game24(quick: bool, puzzles: Path | None, rows: str | None, delta: float, mo
         full = searched("game24", evaluated, engine)
         engine.clear()
         early = searched("game24", evaluated, engine, verifier=Compared, rksc=RKSC(calibration=calibration, audit=0))
+    return {
+        **measured(early, calibration),
+        "solved_full": sum(result.correct is True for result, _ in full),
+        "solved_exit": sum(result.correct is True for result, _ in early),
+        "puzzles": len(evaluated),
+        **outcome(calibration),
+    }
+
+
+def measured(early: Sequence[tuple[Result, LMValue]], calibration: Calibration) -> dict[str, Any]:
+    """What early exit saved, and how often it decided otherwise than the whole pass, at the nodes of these searches."""
     seen = [pair for _, verifier in early if isinstance(verifier, Compared) for pair in verifier._seen]
     exits = [(node, trace) for node, trace in seen if node.layer is not None]
     flips = sum(
@@ -111,11 +122,7 @@ def game24(quick: bool, puzzles: Path | None, rows: str | None, delta: float, mo
         "exit_error_upper95": round(upper_bound(flips, len(exits)), 5),
         "flips": flips,
         "n": len(exits),
-        "solved_full": sum(result.correct is True for result, _ in full),
-        "solved_exit": sum(result.correct is True for result, _ in early),
-        "puzzles": len(evaluated),
         "rule": {name: replayed(found, [trace for _, trace in seen]) for name, found in rules(calibration).items()},
-        **outcome(calibration),
     }
 
 

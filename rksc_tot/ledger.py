@@ -77,9 +77,9 @@ class Ledger(BaseModel):
     layer_exit: Lossy = Field(default_factory=Lossy)
     """CGEE: label questions whose pass stopped at a layer."""
     verify_skip: Lossy = Field(default_factory=Lossy)
-    """CGEE: nodes scored by generation confidence, without asking."""
+    """CGEE: groups of siblings scored by generation confidence, without asking."""
     rival_stop: Lossy = Field(default_factory=Lossy)
-    """CGEE: branches that were not decoded to their end because another was decisive."""
+    """CGEE: nodes some of whose branches were not decoded to their end because another was decisive."""
     phrasing: SharedKV = Field(default_factory=SharedKV)
     """ASKS: prompts that took over the KV of another wording."""
     sibling: SharedKV = Field(default_factory=SharedKV)

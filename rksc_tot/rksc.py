@@ -34,7 +34,8 @@ class RKSC(Settings):
     skip
         Whether siblings may go unverified when one is decisive, if the calibration accepts a rule for it.
     rivals
-        Whether branches may stop being written once another is decisive. Off unless asked for.
+        Whether branches may stop being written once another is decisive. Off unless asked for. The calibration's promise is
+        about thoughts that the task accepts; one that it would turn away may be decisive, too.
     sibling
         When a thought that is like a sibling, by their hidden states, becomes one with it. Off unless given.
     phrasing

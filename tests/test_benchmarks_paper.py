@@ -13,7 +13,7 @@ from benchmarks.paper import (
     accepted,
     compare,
     conditions,
-    new_engine,
+    plain_and_engine,
     ratio,
     word_tokenizer,
     work,
@@ -25,8 +25,9 @@ PROMPT, NEW = 40, 6
 
 @pytest.fixture(scope="module")
 def found():
-    with new_engine("tiny") as engine:
-        yield conditions(engine, Rules())
+    plain, engine = plain_and_engine("tiny")
+    with engine:
+        yield conditions(plain, engine, Rules())
 
 
 def test_a_text_has_as_many_tokens_as_it_is_named_for():
@@ -51,10 +52,11 @@ def test_all_conditions_write_and_judge_the_same(found):
 
 def test_no_condition_computes_a_row_more_than_its_kind_of_sharing_needs():
     rows = []
-    with new_engine("tiny") as engine:
-        found = conditions(engine, Rules())
-        for model in (engine.model, found["a"].__self__.model):
-            model.model.norm.register_forward_hook(lambda _, __, output: rows.append(output[..., 0].numel()))
+    plain, engine = plain_and_engine("tiny")
+    with engine:
+        found = conditions(plain, engine, Rules())
+        for each in (plain, engine):
+            each.model.model.norm.register_forward_hook(lambda _, __, output: rows.append(output[..., 0].numel()))
         task = work(PROMPT, NEW, VOCABULARY)
         computed = {}
         for name, condition in found.items():
@@ -99,5 +101,6 @@ def test_a_ratio_is_of_all_rounds_together_and_its_interval_shrinks_to_it_where_
 
 
 def test_a_calibration_accepts_nothing_where_labels_mean_nothing():
-    with new_engine("tiny") as engine:
+    _, engine = plain_and_engine("tiny")
+    with engine:
         assert accepted(engine) == Rules()

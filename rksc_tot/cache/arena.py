@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import torch
 from torch import Tensor
 
@@ -67,7 +65,7 @@ def _grown(old: Tensor, rows: int) -> Tensor:
 
 def is_run(slots: list[int]) -> bool:
     """Whether slots are consecutive, so that they can be read as a view."""
-    return bool(slots) and slots[-1] - slots[0] == len(slots) - 1 and all(b - a == 1 for a, b in pairwise(slots))
+    return bool(slots) and slots[-1] - slots[0] == len(slots) - 1 and slots == list(range(slots[0], slots[-1] + 1))
 
 
 def gather(store: Tensor, slots: slice | Tensor) -> Tensor:

@@ -28,6 +28,7 @@ from rksc_tot.tasks import load_task
 if TYPE_CHECKING:
     from rksc_tot.strategies.base import Strategy
 
+JSON: TypeAdapter[Any] = TypeAdapter(JsonValue)
 FITTING = 5  # one problem of so many makes the candidates
 
 
@@ -107,6 +108,8 @@ async def acalibrate(
     random.Random(seed).shuffle(shuffled)
     fitting = len(shuffled) // FITTING
     _check(task, shuffled, fitting, engine, delta, alpha)
+    if concurrency < 1:
+        raise ConfigError(f"concurrency is {concurrency}", hint="use at least 1")
     gate = asyncio.Semaphore(concurrency)
     errors: list[RkscTotError] = []
 
@@ -178,12 +181,13 @@ def _check(task: Task, problems: Sequence[Any], fitting: int, engine: Engine, de
         raise ConfigError(
             f"{engine.name!r} cannot be looked at between its layers", hint="there is nothing to calibrate"
         )
-    try:
-        TypeAdapter(JsonValue).validate_python(problems[0])
-    except ValidationError:
-        raise ConfigError(
-            f"the problem {shown(problems[0])} is nothing JSON can hold", hint="give problems as strings"
-        ) from None
+    for problem in problems:
+        try:
+            JSON.validate_python(problem)
+        except ValidationError:
+            raise ConfigError(
+                f"the problem {shown(problem)} is nothing JSON can hold", hint="give problems as strings"
+            ) from None
     refuse_repeats(task, problems)
 
 

@@ -24,7 +24,7 @@ from rksc_tot.engine.rotation import PROBES, Rotation, find_rotation
 from rksc_tot.engine.splice import compute_rest, overlap, take_over
 from rksc_tot.engine.stepper import Stepper
 from rksc_tot.engine.transformers_engine import KVHandle, TransformersEngine
-from rksc_tot.errors import EngineError, RkscTotError
+from rksc_tot.errors import CacheError, EngineError, RkscTotError
 from rksc_tot.policies.asks import GATES, Phrasing, Signals, sigma, wording
 from rksc_tot.seeds import stream_key
 from rksc_tot.task import Prompt
@@ -93,8 +93,6 @@ class Phrasings:
         ------
         UnsupportedModel
             If the model's positions are not rotary.
-        CacheError
-            If there is no room.
         """
         rotation, tree = self.rotation(), self._stepper.tree
         lender, borrower = _tokens(reference), _tokens(exact)
@@ -127,6 +125,8 @@ class Phrasings:
             _book(account, verdict)
             kept = True
             return branch, verdict
+        except CacheError as full:  # there may be room for the prompt by itself
+            return None, sent_back._replace(why=str(full))
         finally:
             tree.unpin(branch)
             if not kept:
@@ -242,8 +242,6 @@ async def open_phrasing(
     ------
     UnsupportedModel
         If the model's positions are not rotary.
-    CacheError
-        If reference and prompt do not fit the KV budget together.
     EngineError
         If the handle is not of this engine, or the forward pass fails.
     """

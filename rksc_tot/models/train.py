@@ -3,7 +3,8 @@
 One transformer learns three roles on one path form (see ``game24_data``). Two things make its value role compute rather
 than remember: the question gives one position to each operation that could come next, with a target of its own, and
 early lenses on those positions must already show the number the operation makes. Lenses on the later layers make it
-decide as early as it can, and the label of three numbers must come from those positions (see ``read``).
+decide as early as it can. Long training remembers labels all the same, so a short second stage makes it gather the label of
+three numbers from those positions (see ``read``).
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ import copy
 import json
 import math
 import time
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -41,8 +43,8 @@ class Recipe:
     inner: int = 800
     result_layers: tuple[int, ...] = (2, 3)  # where the lens on a try must show the number it makes
     result_weight: float = 0.7
-    verdict_from: int = 4  # first layer whose lens on a try is to know whether 24 is still reached
-    compute_from: int = 4  # first layer whose lens is to know the label of three numbers; that of fewer: all layers
+    verdict_from: int = 2  # first layer whose lens on a try is to know whether 24 is still reached
+    compute_from: int = 1  # first layer whose lens is to know the label of three numbers; that of fewer: all layers
     lens_weight: float = 0.4  # of a verdict or label below the last layer, where they weigh 2 and 0.7
     peak_rate: float = 2e-3
     floor: float = 0.02  # final learning rate over peak
@@ -50,6 +52,13 @@ class Recipe:
     warmup_steps: int = 200
     weight_decay: float = 0.05
     documents: int = 290  # a step
+
+    def gathering(self) -> Recipe:
+        """The recipe of the second stage."""
+        return replace(self, verdict_from=4, compute_from=4, peak_rate=6e-4, documents=min(58, self.documents))
+
+
+GATHERING_STEPS = 175  # few enough that nothing new can be remembered
 
 
 def number_features(width: int, rng: torch.Generator) -> Tensor:
@@ -115,19 +124,19 @@ class Reading(NamedTuple):
 def read(model: LlamaForCausalLM, batch: Batch, recipe: Recipe) -> dict[str, Reading]:
     """Everything that is learnt from one batch, by name; ``verdict@5`` is a verdict read after layer 5.
 
-    What the place after a question about three numbers holds just before ``compute_from`` goes to another document: the
-    label can then not be remembered from the state, it must be gathered from the tries.
+    Where ``compute_from`` is above 1, what the place after a question about three numbers holds just before that layer goes to
+    another document, and lenses before it learn a label of chance: the label can then not be remembered from the state, it
+    must be gathered from the tries.
     """
 
     def exchange(_layer: torch.nn.Module, _inputs: object, hidden: Tensor) -> Tensor:
         flat = hidden.flatten(0, 1)
         return flat.index_copy(0, batch.swap[:, 0], flat.index_select(0, batch.swap[:, 1])).view_as(hidden)
 
-    hook = model.model.layers[recipe.compute_from - 2].register_forward_hook(exchange)
-    try:
+    with ExitStack() as stack:
+        if recipe.compute_from > 1:
+            stack.callback(model.model.layers[recipe.compute_from - 2].register_forward_hook(exchange).remove)
         out = model.model(batch.ids, output_hidden_states=True, use_cache=False)
-    finally:
-        hook.remove()
     flat = [state.flatten(0, 1) for state in (*out.hidden_states[:-1], out.last_hidden_state)]  # [N S, H]; last: normed
     norm, head = model.model.norm, model.lm_head
     found = {"text": Reading(1.0, head(flat[-1].index_select(0, batch.text[:, 0])), batch.text[:, 1])}
@@ -155,6 +164,7 @@ def rate_at(done: float, step: int, recipe: Recipe) -> float:
 
 
 def fit(
+    model: LlamaForCausalLM,
     recipe: Recipe,
     unseen: HeldOut,
     *,
@@ -163,17 +173,9 @@ def fit(
     seed: int,
     device: str,
     workers: int,
-    go_on: Path | None,
-) -> LlamaForCausalLM:
-    """A trained model; the run ends, its learning rate gone down, with the steps or the minutes, whichever is first.
-
-    ``go_on`` is the folder of a model of the recipe's shape to begin with; None begins with a fresh one.
-    """
+) -> None:
+    """Train a model; the run ends, its learning rate gone down, with the steps or the minutes, whichever is first."""
     batches = iter(DataLoader(Batches(recipe.documents, unseen, seed), batch_size=None, num_workers=workers))
-    model = build_model(recipe, seed)
-    if go_on is not None:
-        model.load_state_dict(LlamaForCausalLM.from_pretrained(go_on, dtype=torch.float32).state_dict())
-    torch.nn.Module.to(model, device)
     optimiser = torch.optim.AdamW(
         model.parameters(), lr=recipe.peak_rate, betas=(0.9, 0.98), weight_decay=recipe.weight_decay, fused=True
     )
@@ -195,7 +197,6 @@ def fit(
             shown = {name: round(reading.accuracy(), 4) for name, reading in readings.items()}
             line = {"step": step, "s": round(took), "tok_s": round(tokens / took), "loss": round(loss.item(), 4)}
             print(json.dumps(line | shown), flush=True)
-    return model
 
 
 def save(model: LlamaForCausalLM, unseen: HeldOut, out: Path) -> None:
@@ -211,14 +212,12 @@ def save(model: LlamaForCausalLM, unseen: HeldOut, out: Path) -> None:
 def main(
     what: Annotated[str, typer.Argument(help="which model: game24")],
     out: Annotated[Path, typer.Option(help="folder to write")] = Path("game24-model"),
-    steps: Annotated[int, typer.Option(help="optimiser steps at most")] = 7_500,
-    minutes: Annotated[float, typer.Option(help="minutes of training at most")] = math.inf,
+    steps: Annotated[int, typer.Option(help="optimiser steps of the first stage, at most")] = 7_500,
+    minutes: Annotated[float, typer.Option(help="minutes of the first stage, at most")] = math.inf,
     seed: Annotated[int, typer.Option()] = 0,
     exclude: Annotated[Path | None, typer.Option(help="csv of puzzles never to train on")] = None,
     rows: Annotated[str, typer.Option(help="which ranks of that file")] = "1-100000",
     documents: Annotated[int, typer.Option(help="documents a step; a CPU has time for 58")] = Recipe.documents,
-    rate: Annotated[float, typer.Option(help="peak learning rate")] = Recipe.peak_rate,
-    go_on: Annotated[Path | None, typer.Option(help="folder of a model of this shape to begin with")] = None,
     device: Annotated[str, typer.Option(help="cpu or cuda")] = "cuda" if torch.cuda.is_available() else "cpu",
     workers: Annotated[int, typer.Option(help="processes that draw documents; 0: this one; a GPU wants 3")] = 0,
     threads: Annotated[int, typer.Option(help="threads on a CPU")] = 1,
@@ -229,9 +228,15 @@ def main(
     torch.set_num_threads(threads)
     if device != "cpu":
         torch.set_float32_matmul_precision("high")
-    recipe = Recipe(documents=documents, peak_rate=rate)
+    recipe = Recipe(documents=documents)
     unseen = held_out(read_puzzles(exclude, rows) if exclude else ())
-    model = fit(recipe, unseen, steps=steps, minutes=minutes, seed=seed, device=device, workers=workers, go_on=go_on)
+    model = build_model(recipe, seed)
+    torch.nn.Module.to(model, device)
+    fit(model, recipe, unseen, steps=steps, minutes=minutes, seed=seed, device=device, workers=workers)
+    fit(
+        model, recipe.gathering(), unseen,
+        steps=min(steps, GATHERING_STEPS), minutes=math.inf, seed=seed + 1, device=device, workers=workers,
+    )  # fmt: skip
     save(model, unseen, out)
 
 

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Annotated, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
-import torch
 from pydantic import Field, model_validator
-from torch import Tensor
 
 from rksc_tot.settings import Settings
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class ASKS(Settings):
@@ -36,6 +37,8 @@ class ASKS(Settings):
 
 def layer_weights(layers: int, alpha: float) -> Tensor:
     """w_l = exp(α l / L) for l = 1..L, shape ``[L]``, double precision."""
+    import torch
+
     return torch.exp(alpha * torch.arange(1, layers + 1, dtype=torch.float64) / layers)
 
 
@@ -55,8 +58,7 @@ class Signals(NamedTuple):
 
     ``sigma``: σ of its last token and the reference's, None where hidden states are not to be had. ``lead``: logit of the
     likeliest next token minus that of the second. ``margin``: the same of their probabilities. ``entropy``: of the next
-    token, nats. ``harm``: what audits of this wording found, as the geometric mean of KL(exact || shared), nats; None
-    before the first.
+    token, nats. ``harm``: what audits of this wording found, see :func:`mean_harm`; None before the first.
     """
 
     sigma: float | None
@@ -74,14 +76,23 @@ GATES: Mapping[Gate, Callable[[Signals], float | None]] = MappingProxyType(
         "lead": lambda s: s.lead,
         "margin": lambda s: s.margin,
         "entropy": lambda s: -s.entropy,
-        "harm": lambda s: None if s.harm is None else -s.harm,
+        "harm": lambda s: None if s.harm is None else -s.harm * s.entropy,
         "safety": lambda s: None if s.harm is None else s.lead / math.sqrt(2 * s.harm),
     }
 )
 """How safe it looks to keep what was taken over, higher is safer; None where it cannot be told. ``sigma`` is the paper's.
-``safety``: a KL of ½ v nats is what logits that are off by noise of variance v cost, to second order, so this is the lead of
-the likeliest token in standard deviations of the noise that audits found under this wording.
+``harm``: the KL to expect. ``safety``: logits that are off by noise of variance v cost ½ v nats of KL where many tokens are
+likely, so this is the lead of the likeliest token in standard deviations of the noise that audits found under its wording.
 """
+
+
+def mean_harm(audits: Iterable[tuple[float, float]]) -> float:
+    """The harm of a wording from audits, each a KL(exact || shared) and the entropy of the next token, nats.
+
+    The geometric mean of KL over entropy: a peaked distribution shows less of the same noise in the logits, and so hides it.
+    """
+    logs = [math.log(max(kl, 1e-12) / max(entropy, 0.05)) for kl, entropy in audits]
+    return math.exp(math.fsum(logs) / len(logs))
 
 
 class Phrasing(Settings):
@@ -104,8 +115,8 @@ class Phrasing(Settings):
     audit
         Share of the kept branches, 0..1, that are also computed exactly; seeded by the caller's key.
     harm
-        Expected KL, nats, by wording (see :func:`wording`), as audits have found it. A wording that is not there is sent
-        back by the gates that need it.
+        By wording (see :func:`wording`) what audits found (see :func:`mean_harm`), with the same ``recompute``. A wording
+        that is not there is sent back by the gates that need it.
     """
 
     kind = "ASKS phrasing"

@@ -155,9 +155,8 @@ class Writer:
     def _sampled(
         self, node: Node, path: Path, start: Start, reply: Sequence[Completion], round: int
     ) -> Iterator[Draft]:
+        self.account.ledger.rival_stop.acted += any(completion.finish == "rival" for completion in reply)
         for text, tokens, logprobs, finish, branches, handle in reply:
-            if finish == "rival":
-                self.account.ledger.rival_stop.acted += len(branches)
             if finish == "rival" or (finish == "budget" and not tokens):  # given up, or never drawn
                 self.engine.release(handle)
                 continue

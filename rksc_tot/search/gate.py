@@ -142,7 +142,7 @@ class Gate:
             self._uncut.remove(parent)
             ended = survivors(rule, [node.logprobs for node in group])
             if ended is not None:
-                self.ledger.rival_stop.acted += sum(node.count for n, node in enumerate(group) if n not in ended)
+                self.ledger.rival_stop.acted += 1
                 flipped = rounded(max(scores[n] for n in ended)) < rounded(max(scores))
                 self._count(self.ledger.rival_stop, flipped, "the verifier's best branch would have been given up")
 

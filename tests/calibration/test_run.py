@@ -152,6 +152,13 @@ def test_any_rate_and_level_that_are_in_range_will_do():
         assert run(delta=delta, alpha=alpha, problems=PROBLEMS[:30]).delta == delta
 
 
+def test_a_problem_json_cannot_hold_or_no_search_in_flight_is_refused():
+    with pytest.raises(ConfigError, match=r"the problem <object .*> is nothing JSON can hold"):
+        run(problems=[*PROBLEMS, object()])
+    with pytest.raises(ConfigError, match="concurrency is 0"):
+        run(concurrency=0)
+
+
 def test_a_problem_given_twice_is_refused():
     with pytest.raises(ConfigError, match="is the same problem as"):
         run(problems=[*PROBLEMS, PROBLEMS[4]])

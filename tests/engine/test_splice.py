@@ -14,7 +14,7 @@ from rksc_tot.engine.phrasing import Phrasings, open_phrasing
 from rksc_tot.engine.plan import Block, build
 from rksc_tot.engine.rotation import find_rotation
 from rksc_tot.engine.splice import overlap
-from rksc_tot.errors import EngineError, UnsupportedModel
+from rksc_tot.errors import CacheError, EngineError, UnsupportedModel
 from rksc_tot.policies.asks import Phrasing
 from tests.engine.conftest import SHAPE, byte_tokenizer, llama
 
@@ -89,7 +89,11 @@ def test_an_overlap_is_common_ordered_and_leaves_the_last_token(reference, branc
 
 
 def families():
-    window = {"head_dim": 16, "sliding_window": 8, "layer_types": ["sliding_attention", "full_attention", "full_attention"]}
+    window = {
+        "head_dim": 16,
+        "sliding_window": 8,
+        "layer_types": ["sliding_attention", "full_attention", "full_attention"],
+    }
     neox = {k: v for k, v in SHAPE.items() if k != "num_key_value_heads"}
     yarn = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 64}
     return {
@@ -158,7 +162,7 @@ def test_a_cache_whose_values_hold_positions_is_refused():
 
 
 def test_with_one_layer_what_is_taken_over_is_exact(one_layer):
-    lender, branch, verdict = share(one_layer, Phrasing(**ALL, recompute=0, audit=1))
+    _, branch, verdict = share(one_layer, Phrasing(**ALL, recompute=0, audit=1))
     assert verdict.kept
     assert verdict.reused >= len(PROBLEM)
     assert verdict.audit.same
@@ -186,7 +190,7 @@ def test_a_branch_on_kv_taken_over_equals_the_same_done_by_hand(recompute, route
 
 
 def test_what_follows_a_kept_branch_stands_on_it_and_no_exact_request_does(byte_engine):
-    lender, branch, _ = share(byte_engine, Phrasing(**ALL))
+    _, branch, _ = share(byte_engine, Phrasing(**ALL))
     approximate = branch.segment.logits.clone()
     exact = byte_engine.open(BRANCH, Account())
     assert exact.tokens == branch.tokens
@@ -199,8 +203,11 @@ def test_what_follows_a_kept_branch_stands_on_it_and_no_exact_request_does(byte_
 
 
 def test_a_kept_branch_stays_resident_while_it_is_held(byte_engine):
-    _, branch, _ = share(byte_engine, Phrasing(**ALL))
+    lender, branch, _ = share(byte_engine, Phrasing(**ALL))
     byte_engine.clear()
+    with pytest.raises(CacheError):
+        byte_engine.cache.make_room(byte_engine.cache.pool.limit)
+    assert byte_engine.cache.missing(lender.segment)
     assert byte_engine.cache.missing(branch.segment) == []
     byte_engine.release(branch)
     byte_engine.clear()
@@ -291,6 +298,19 @@ def test_a_pass_that_fails_leaves_nothing(byte_engine, monkeypatch):
     byte_engine.check_integrity()
 
 
+def test_without_room_for_both_the_prompt_is_computed_by_itself():
+    tokenizer = byte_tokenizer()
+    with TransformersEngine(llama(len(tokenizer)), tokenizer) as engine:
+        per_token = engine.forward.arena.bytes_per_row or 4 * 2 * 3 * 2 * 12
+        rows = len(tokenizer(BRANCH).input_ids) + 12
+    with TransformersEngine(llama(len(tokenizer)), tokenizer, kv_budget=rows * per_token) as engine:
+        _, branch, verdict = share(engine, Phrasing(**ALL))
+        assert not verdict.kept
+        assert "KV budget" in verdict.why
+        text(engine, branch)
+        engine.check_integrity()
+
+
 def test_where_layers_cannot_be_looked_at_only_sigma_is_missing(byte_engine):
     byte_engine.forward.lens = None
     _, branch, verdict = share(byte_engine, Phrasing(**ALL))
@@ -303,6 +323,6 @@ def test_where_layers_cannot_be_looked_at_only_sigma_is_missing(byte_engine):
 
 def test_sigma_compares_the_last_tokens_of_branch_and_reference(byte_engine):
     same_end = f"Solve:  {PROBLEM}Answer"  # one space more
-    _, near, close = share(byte_engine, Phrasing(**ALL, recompute=0), prompt=same_end)
-    _, far, apart = share(byte_engine, Phrasing(**ALL))
+    _, _, close = share(byte_engine, Phrasing(**ALL, recompute=0), prompt=same_end)
+    _, _, apart = share(byte_engine, Phrasing(**ALL))
     assert -1 <= apart.signals.sigma < close.signals.sigma <= 1

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from rksc_tot.errors import ConfigError
-from rksc_tot.policies.asks import ASKS, GATES, Phrasing, Signals, layer_weights, sigma, wording
+from rksc_tot.policies.asks import ASKS, GATES, Phrasing, Signals, layer_weights, mean_harm, sigma, wording
 
 CALM = Signals(sigma=0.9, lead=2.0, margin=0.5, entropy=1.0, harm=0.02)
 
@@ -63,6 +63,12 @@ def test_every_gate_opens_at_its_threshold_and_not_above():
 def test_safety_is_the_lead_in_standard_deviations_of_the_audited_noise():
     assert GATES["safety"](CALM) == pytest.approx(2.0 / 0.2)
     assert GATES["safety"](CALM._replace(harm=0.08)) == pytest.approx(2.0 / 0.4)
+
+
+def test_harm_is_expected_kl_and_audits_are_averaged_geometrically_by_nat():
+    assert mean_harm([(0.02, 2.0), (0.08, 2.0)]) == pytest.approx(0.02)
+    assert GATES["harm"](CALM._replace(harm=mean_harm([(0.06, 3.0)]), entropy=3.0)) == pytest.approx(-0.06)
+    assert math.isfinite(mean_harm([(0.0, 0.0)]))  # nothing went wrong, and only one token was likely
 
 
 @pytest.mark.parametrize("gate", ["harm", "safety"])

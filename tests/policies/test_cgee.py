@@ -93,6 +93,7 @@ def test_equal_labels_are_decided_for_the_first():
     ("confidences", "decisive"),
     [
         ((0.9, 0.4, 0.1), True),
+        ((0.9, 0.44), True),  # the lead is relative
         ((0.9, 0.46), False),  # (0.9 - 0.46) / 0.9 is below one half
         ((0.7, 0.1), False),  # not confident
         ((0.9,), False),  # nothing to be decided
@@ -109,6 +110,7 @@ def test_siblings_are_skipped_if_the_top_one_is_confident_and_leads(confidences,
     [
         ([0.9], [0.4, 0.1], True),
         ([0.9, 0.89], [0.4], True),  # those that have ended are no rivals
+        ([0.9], [0.44], True),
         ([0.9], [0.5], False),
         ([0.7], [0.1], False),
         ([], [0.1], False),
