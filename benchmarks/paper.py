@@ -53,7 +53,7 @@ SHAPES: dict[str, dict[str, Any]] = {
 BRANCHES = 8
 QUESTION_TOKENS = 16
 NEW = {"": 32, "short.": 8}
-PROMPTS = {"": (256, 512, 1024), "short.": (256, 512)}
+PROMPTS = {"": (256, 512, 1024), "short.": (256,)}
 ROUNDS = 5
 RESAMPLES = 2000
 KV_BYTES = 8 << 30
@@ -215,7 +215,7 @@ def measure(shape: str, device: str, dtype: str, rounds: int, quick: bool) -> Fi
             condition(work(64, 3, vocabulary))
         figures: Figures = {"accepted": sum(rule is not None for rule in rules)}
         for prefix, new in NEW.items():
-            lengths = (128,) if quick else PROMPTS[prefix]
+            lengths = (64,) if quick else PROMPTS[prefix]
             tasks = {length: work(length, new, vocabulary) for length in lengths}
             figures |= compare(found, tasks, 2 if quick else rounds, prefix)
     return figures

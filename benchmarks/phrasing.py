@@ -5,7 +5,8 @@ runs through the same, and its figures mean nothing.
 
 Every problem is asked in all wordings. The first lends its KV of the problem to the others, which compute their own words only,
 and the first few tokens of the problem (``by_recompute``); each is also computed exactly. Problems are dealt into three parts:
-audits of the first give the harm of each wording, thresholds are set on the second, figures come from the third.
+audits of the first give the harm of each wording, thresholds are set on the second, figures come from the third. All of it is
+repeated for twenty ways to deal, and averaged.
 
 ``reuse``: prompt tokens that were not computed, over all prompt tokens of all branches, the lender's own not counted; a branch
 that was sent back counts as nothing re-used. ``top1_agreement``, ``kl``: of the branches that were kept. Spearman's
@@ -38,6 +39,7 @@ from rksc_tot.task import Prompt
 
 RECOMPUTED = (0, 4, 8)
 AGREEMENT = 0.99
+SPLITS = 20
 PARTS = (0.2, 0.4)  # for audits, for thresholds; the rest is held out
 DELTAS, ALPHA = (0.01, 0.02, 0.05), 0.05
 CURVE = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
@@ -62,18 +64,13 @@ class Branch(NamedTuple):
 def measure(branches: dict[int, list[Branch]]) -> dict[str, Any]:
     """All figures, from the branches by how many first tokens of the problem were computed all the same."""
     usual = Phrasing(threshold=0)
-    problems = sorted({b.problem for b in branches[usual.recompute]})
-    random.Random(0).shuffle(problems)
-    first, second = (round(len(problems) * share) for share in (PARTS[0], sum(PARTS)))
-    parts = (problems[:first], problems[first:second], problems[second:])
-    found: dict[int, dict[str, Any]] = {}
-    for recompute, measured in branches.items():
-        audited, calibration, held_out = ([b for b in measured if b.problem in part] for part in parts)
-        harm = _harm(audited)
-        found[recompute] = _figures(_informed(calibration, harm), _informed(held_out, harm), usual.gate)
-    held_out = [b for b in branches[usual.recompute] if b.problem in parts[2]]
+    found = {
+        recompute: _mean([_split(measured, seed, usual.gate) for seed in range(SPLITS)])
+        for recompute, measured in branches.items()
+    }
+    every = branches[usual.recompute]
     return {
-        "reuse_exact": round(sum(b.exact for b in held_out) / sum(b.tokens for b in held_out), 4),
+        "reuse_exact": round(sum(b.exact for b in every) / sum(b.tokens for b in every), 4),
         **found[usual.recompute],
         "by_recompute": {
             str(n): {name: figures[name] for name in (*SHORTLY, "gate_rank_correlation", "without_gate")}
@@ -82,10 +79,35 @@ def measure(branches: dict[int, list[Branch]]) -> dict[str, Any]:
     }
 
 
+def _split(branches: Sequence[Branch], seed: int, gate: Gate) -> dict[str, Any]:
+    """The figures of one way to deal the problems into three parts."""
+    problems = sorted({b.problem for b in branches})
+    random.Random(seed).shuffle(problems)
+    first, second = (round(len(problems) * share) for share in (PARTS[0], sum(PARTS)))
+    parts = (problems[:first], problems[first:second], problems[second:])
+    audited, calibration, held_out = ([b for b in branches if b.problem in part] for part in parts)
+    harm = _harm(audited)
+    return _figures(_informed(calibration, harm), _informed(held_out, harm), gate)
+
+
+def _mean(figures: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The mean of each figure over those that have it; agreement is that of all branches kept together."""
+    merged: dict[str, Any] = {}
+    for name in dict.fromkeys(name for found in figures for name in found):
+        values = [found[name] for found in figures if found.get(name) is not None]
+        if not values or isinstance(values[0], str):
+            merged[name] = values[0] if values else None
+        else:
+            merged[name] = _mean(values) if isinstance(values[0], dict) else round(fmean(values), 4)
+    if merged.get("kept"):
+        merged["top1_agreement"] = round(1 - merged["flips"] / merged["kept"], 4)
+    return merged
+
+
 async def collect(engine: TransformersEngine, quick: bool, variants: int) -> dict[int, list[Branch]]:
     """Every problem in every wording but the first, under each number of tokens computed all the same."""
     account = Account()
-    short, long, wordings = (SHORT[:6], LONG[:2], WORDINGS[1:4]) if quick else (SHORT, LONG, WORDINGS[1:])
+    short, long, wordings = (SHORT[:5], LONG[:2], WORDINGS[1:4]) if quick else (SHORT, LONG, WORDINGS[1:])
     found: dict[int, list[Branch]] = {recompute: [] for recompute in RECOMPUTED}
     for number, problem in enumerate((*short, *long)):
         for text in (variant(problem, n) for n in range(variants)):
@@ -163,7 +185,7 @@ def _figures(calibration: Sequence[Branch], held_out: Sequence[Branch], gate: Ga
             name: round(spearman([-_value(b, name) for b in held_out], harm), 3) for name in gates
         },
         "by_gate": {name: {key: found[key] for key in SHORTLY} for name, found in tried.items()},
-        "certified": {f"{delta:g}": _certified(calibration, gate, delta, partial(outcome, gate)) for delta in DELTAS},
+        "certified": {f"{delta:.0%}": _certified(calibration, gate, delta, partial(outcome, gate)) for delta in DELTAS},
         "curve": {
             f"{share:.0%}": outcome(gate, ranked[math.ceil(share * len(ranked)) - 1] if share < 1 else -math.inf)
             for share in CURVE
@@ -201,21 +223,22 @@ def _loosest(branches: Sequence[Branch], gate: Gate) -> float:
 
 def _certified(
     calibration: Sequence[Branch], gate: Gate, delta: float, outcome: Callable[[float], dict[str, Any]]
-) -> dict[str, Any] | str:
+) -> dict[str, Any]:
     """What the loosest threshold accepted by fixed-sequence testing keeps, or why there is none.
 
-    The walk starts with as many of the safest branches as could pass at all.
+    The walk starts with as many of the safest branches as could pass at all. ``accepted``: 1 or 0.
     """
     ranked = sorted(calibration, key=lambda b: -_value(b, gate))
     needed = examples_needed(delta, ALPHA)
     if needed > len(ranked):
-        return f"refused: {len(ranked)} branches, {needed} are needed even without a flip"
+        return {"accepted": 0, "refused": f"{len(ranked)} branches, {needed} are needed even without a flip"}
     walk = fixed_sequence(
         ((n, sum(not b.same for b in ranked[:n])) for n in range(needed, len(ranked) + 1)), delta, ALPHA
     )
     if not walk[0].passed:
-        return f"refused: {walk[0].k} flips among the safest {walk[0].n}"
-    return outcome(_value(ranked[[tried.n for tried in walk if tried.passed][-1] - 1], gate))
+        return {"accepted": 0, "refused": f"{walk[0].k} flips among the safest {walk[0].n}"}
+    accepted = [tried.n for tried in walk if tried.passed][-1]
+    return {"accepted": 1, **outcome(_value(ranked[accepted - 1], gate))}
 
 
 def spearman(a: Sequence[float], b: Sequence[float]) -> float:
@@ -266,7 +289,9 @@ def main(
 
     with load_engine(str(model)) if model else tiny_engine() as engine:
         branches = asyncio.run(collect(engine, quick, variants))
-        figures = flat({"model": engine.name, "means_something": bool(model), **measure(branches)})
+        figures = flat(
+            {"model": model.name if model else engine.name, "means_something": bool(model), **measure(branches)}
+        )
     if not json_only:
         for key, value in figures.items():
             print(f"{key:60} {value}")

@@ -96,6 +96,11 @@ class Ledger(BaseModel):
     """Wall time by phase: ``expand``, ``score``, ``total``."""
 
     @property
+    def exact_tokens(self) -> int:
+        """ASKS, exact: rows not computed because the same tokens were there already. Lossless, always on."""
+        return self.context_tokens - self.context_computed
+
+    @property
     def prefill_saved(self) -> float:
         """Share of the prompt-and-path prefill of a re-prefilling framework that was not computed, 0..1."""
         return 1 - self.context_computed / self.context_tokens if self.context_tokens else 0.0

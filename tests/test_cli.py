@@ -54,7 +54,7 @@ def test_a_solved_puzzle_shows_tree_path_answer_and_ledger():
         "(left: 24)",
         "answer: ",
         "(right)",
-        "prefill saved by sharing",
+        "shared, exact",
         "tokens sampled",
         "lm_value",
         "k=32",

@@ -77,7 +77,7 @@ def find_lens(model: PreTrainedModel, ids: list[int]) -> Lens:
     norms = [m for m, given, out in passed if _same(given, last) and _same(out, read)]
     if not norms:
         raise UnsupportedModel("no logit lens: between the last layer and the logits is more than a norm")
-    tolerance = 1e-4 * max(1.0, float(logits.abs().max())) if model.dtype.itemsize >= 4 else 0.05
+    tolerance = max(1.0, float(logits.abs().max())) * (1e-4 if model.dtype.itemsize >= 4 else 0.02)
     with torch.inference_mode():
         for shape in _shapes(model.config.get_text_config()):
             lens = Lens(layers, norms[0], head, shape)

@@ -102,6 +102,8 @@ class Phrasings:
         sent_back = Verdict(False, None, run.head, 0, exact.end - run.head, name)
         if not tree.missing(exact):
             return None, sent_back._replace(why="it is resident as it stands")
+        if any(segment.keep for segment in reference.lineage()):
+            return None, sent_back._replace(why="the reference itself stands on KV that it took over")
         if run.length < rule.least:
             return None, sent_back._replace(why=f"{run.length} tokens could be taken over, fewer than {rule.least}")
         branch = tree.walk(tree.sprout(keep=True), borrower)

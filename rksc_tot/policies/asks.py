@@ -108,8 +108,9 @@ class Phrasing(Settings):
     alpha
         α of σ's layer weights. The paper has 1.5.
     recompute
-        How many tokens at the beginning of the common run are computed all the same: it is they that see the other wording
-        most, and a few of them mend most of the harm.
+        How many tokens at the beginning of the common run are computed all the same. It is they that see the other wording
+        most: with 4 of them the KL was a third to a half lower where the prompts open alike, as in a chat template, and a
+        seventh where they do not even share their first token.
     least
         Shortest run, in tokens, that is worth it.
     audit
@@ -123,7 +124,7 @@ class Phrasing(Settings):
     threshold: float = Field(allow_inf_nan=False)
     gate: Gate = "safety"
     alpha: float = Field(1.5, allow_inf_nan=False)
-    recompute: int = Field(4, ge=0)
+    recompute: int = Field(0, ge=0)
     least: int = Field(16, ge=1)
     audit: float = Field(0.05, ge=0, le=1, allow_inf_nan=False)
     harm: Mapping[str, Annotated[float, Field(gt=0, allow_inf_nan=False)]] = Field(default_factory=dict)

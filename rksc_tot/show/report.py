@@ -38,11 +38,12 @@ def ledger_table(ledger: Ledger) -> Table:
         ("nodes", f"{ledger.nodes}, {ledger.merged} merged, {ledger.rejected} rejected"),
         ("tokens sampled", f"{ledger.tokens_sampled}"),
         ("tokens prefilled", f"{ledger.prefill_tokens}, {ledger.distinct_tokens} distinct"),
-        ("prefill saved by sharing", f"{ledger.prefill_saved:.1%}"),
+        ("shared, exact", f"{ledger.exact_tokens} tokens, {ledger.prefill_saved:.1%} of re-prefilling"),
+        *_shared(ledger),
         ("verifier", f"{ledger.verifier_tokens} tokens in {ledger.verifier_calls} calls"),
         *_early(ledger),
         ("forward passes", f"{ledger.forward_passes}"),
-        ("peak KV", f"{ledger.peak_kv_bytes / 2**20:.2f} MiB"),
+        ("peak KV", f"{ledger.peak_kv_bytes / 2**20:.2f} MiB{_evicted(ledger)}"),
         ("seconds", seconds or "-"),
     ):
         table.add_row(name, value)
@@ -55,12 +56,36 @@ def _early(ledger: Ledger) -> list[tuple[str, str]]:
     for name, row, what in (
         ("layer exit", ledger.layer_exit, f"questions, {ledger.layers_saved:.0%} of all layers not run"),
         ("verify skip", ledger.verify_skip, "groups of siblings"),
-        ("rival stop", ledger.rival_stop, "branches"),
+        ("rival stop", ledger.rival_stop, "nodes"),
     ):
         if row.acted:
             otherwise = f"; {row.flips} of {row.audited} audited came out otherwise" if row.audited else ""
             lines.append((name, f"{row.acted} {what}{otherwise}"))
     return lines
+
+
+def _shared(ledger: Ledger) -> list[tuple[str, str]]:
+    """What was shared though it is not the same, a line for each way that was taken."""
+    lines = []
+    for name, row, what in (
+        ("shared, phrasing", ledger.phrasing, "prompts"),
+        ("shared, sibling", ledger.sibling, "thoughts"),
+    ):
+        if row.acted:
+            found = (
+                f"; audited {row.audited}: KL {row.kl / row.audited:.3f}, top-1 {row.top1 / row.audited:.0%}, "
+                if row.audited
+                else ""
+            )
+            flips = f"{row.flips} decisions came out otherwise" if row.audited else ""
+            lines.append((name, f"{row.acted} {what}, {row.tokens} tokens{found}{flips}"))
+    return lines
+
+
+def _evicted(ledger: Ledger) -> str:
+    if not ledger.evicted_tokens:
+        return ""
+    return f"; {ledger.evicted_tokens} tokens evicted, {ledger.recomputed_tokens} recomputed"
 
 
 def _answer(result: Result) -> Text:

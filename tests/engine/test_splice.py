@@ -1,4 +1,5 @@
 import asyncio
+import threading
 
 import pytest
 import torch
@@ -243,6 +244,16 @@ def test_a_prompt_that_is_resident_needs_no_sharing(byte_engine):
     assert branch.segment is exact.segment
 
 
+def test_what_was_taken_over_is_not_lent_on(byte_engine):
+    sharing, account = Phrasings(byte_engine._stepper), Account()
+    _, branch, _ = share(byte_engine, Phrasing(**ALL), sharing=sharing)
+    other = f"Once more. {PROBLEM}So"
+    _, verdict = asyncio.run(open_phrasing(byte_engine, sharing, other, branch, Phrasing(**ALL), account))
+    assert not verdict.kept
+    assert "took over" in verdict.why
+    assert account.ledger.prefill_tokens == 0
+
+
 def test_the_ledger_says_what_was_shared_and_what_audits_found(byte_engine):
     account, sharing = Account(), Phrasings(byte_engine._stepper)
     _, branch, verdict = share(byte_engine, Phrasing(**ALL, audit=1), account=account, sharing=sharing)
@@ -296,6 +307,39 @@ def test_a_pass_that_fails_leaves_nothing(byte_engine, monkeypatch):
         asyncio.run(open_phrasing(byte_engine, sharing, BRANCH, lender, Phrasing(**ALL), Account()))
     assert byte_engine.cache.pool.used == before
     byte_engine.check_integrity()
+
+
+@pytest.mark.parametrize("started", [False, True])
+def test_a_request_that_is_cancelled_leaves_nothing(byte_engine, monkeypatch, started):
+    sharing = Phrasings(byte_engine._stepper)
+    sharing.rotation()
+    lender = byte_engine.open(REFERENCE, Account())
+    text(byte_engine, lender)
+    before = byte_engine.cache.pool.used
+    running, go_on = threading.Event(), threading.Event()
+    whole = sharing.open
+
+    def slow(*args):
+        running.set()
+        go_on.wait(10)
+        return whole(*args)
+
+    monkeypatch.setattr(sharing, "open", slow)
+
+    async def cancelled():
+        request = asyncio.create_task(open_phrasing(byte_engine, sharing, BRANCH, lender, Phrasing(**ALL), Account()))
+        while started and not running.is_set():
+            await asyncio.sleep(0.001)
+        await asyncio.sleep(0)
+        request.cancel()
+        await asyncio.gather(request, return_exceptions=True)
+        go_on.set()
+        byte_engine._worker.submit(int).result()  # whatever was running has ended
+
+    asyncio.run(cancelled())
+    byte_engine.clear()
+    assert byte_engine.cache.pool.used <= before
+    assert [segment for segment in byte_engine.cache.segments() if segment.handles] == [lender.segment]
 
 
 def test_without_room_for_both_the_prompt_is_computed_by_itself():
