@@ -13,9 +13,9 @@ BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 
 @pytest.fixture
 def ran(monkeypatch, capsys):
-    monkeypatch.setattr(rksc_tot, "load_engine", player)
-    names = {}
+    load_engine, names = rksc_tot.load_engine, {}
     for block in BLOCKS:
+        monkeypatch.setattr(rksc_tot, "load_engine", load_engine if "RKSC" in block else player)
         exec(compile(block, "README.md", "exec"), names)
     return names
 

@@ -37,8 +37,10 @@ class Capabilities(NamedTuple):
     notes: tuple[str, ...]
 
 
-def probe(model: PreTrainedModel, arena: Arena) -> tuple[Forward, Capabilities]:
+def probe(model: PreTrainedModel, arena: Arena, *, packed: bool = False) -> tuple[Forward, Capabilities]:
     """Decode a small tree by each route, compare it with plain passes, keep the first route that agrees.
+
+    With ``packed``, linear layers are packed (see :mod:`rksc_tot.engine.packing`) for the tree, not for the plain passes.
 
     Raises
     ------
@@ -61,6 +63,8 @@ def probe(model: PreTrainedModel, arena: Arena) -> tuple[Forward, Capabilities]:
     reference = _reference(forward, ids)
     largest = max(10.0, *(float(logits.abs().max()) for logits in reference))
     tolerance = largest * (1e-5 if forward.dtype.itemsize >= 4 else 0.02)  # of half precision three digits can be asked
+    if packed:
+        forward.pack()
     for route in ("fast", "mask"):
         try:
             forward.take(route)
@@ -75,6 +79,7 @@ def probe(model: PreTrainedModel, arena: Arena) -> tuple[Forward, Capabilities]:
             notes += [forward.no_lens] * (not layers)
             return forward, Capabilities(route, difference, tolerance, context, layers, tuple(notes))
         notes.append(f"{route} route: logits differ by {difference:.2g} from a plain forward pass")
+    forward.give_back()
     raise UnsupportedModel(
         f"this model does not decode a tree as it decodes a sequence ({'; '.join(notes)})",
         hint="use a model with full or sliding-window attention and position ids",

@@ -14,6 +14,7 @@ from rksc_tot.engine import compat
 from rksc_tot.engine.attention import Tree
 from rksc_tot.engine.layers import Watched, Watcher
 from rksc_tot.engine.lens import Lens
+from rksc_tot.engine.packing import Packing
 from rksc_tot.engine.plan import Block, Plan, build
 from rksc_tot.errors import UnsupportedModel
 
@@ -28,10 +29,27 @@ class Forward:
         self.arena = arena
         self.stock = compat.stock_attention(model)
         self.route: Route = "mask"
+        self._packing: Packing | None = None
         self.lens: Lens | None = None
         self.no_lens = "it was not tried"
         self._chooses_rows = compat.keeps_logits(model)
         self._cache_name = compat.cache_keyword(model)
+
+    def pack(self) -> None:
+        """Compute linear layers by oneDNN from now on."""
+        self._packing = Packing(self.model)
+        self._packing.on()
+
+    @property
+    def packed(self) -> bool:
+        """Whether linear layers are computed by oneDNN."""
+        return self._packing is not None
+
+    def give_back(self) -> None:
+        """Leave the model as it was found."""
+        self.take("mask")
+        if self._packing:
+            self._packing.off()
 
     @property
     def device(self) -> torch.device:
@@ -101,9 +119,11 @@ class Forward:
     def plain(self, ids: list[int]) -> Tensor:
         """Logits ``[len(ids), V]`` of a fresh, sequential pass without any cache: what everything is measured against."""
         route = self.route
-        self.take("mask")
+        self.give_back()
         try:
             logits: Tensor = self.model(input_ids=torch.tensor([ids], device=self.device), use_cache=False).logits[0]
         finally:
             self.take(route)
+            if self._packing:
+                self._packing.on()
         return logits

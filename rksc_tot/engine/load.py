@@ -25,6 +25,7 @@ def load_engine(
     kv_budget: int | str = 1 << 30,
     eviction: str | EvictionPolicy = "rsbcm",
     max_batch_tokens: int = 2048,
+    pack: bool | None = None,
     revision: str | None = None,
     trust_remote_code: bool = False,
 ) -> TransformersEngine:
@@ -47,6 +48,8 @@ def load_engine(
         What goes is computed again when it is visited, with the same outcome.
     max_batch_tokens
         Most rows of one forward pass.
+    pack
+        Whether linear layers are computed by oneDNN, from a copy of their weights; None: where that is usually faster.
     revision
         Of a hub id.
     trust_remote_code
@@ -99,7 +102,7 @@ def load_engine(
         )
     return TransformersEngine(
         loaded, tokenizer, name=str(model or EMBEDDED), kv_budget=kv_budget, eviction=policy,
-        max_batch_tokens=max_batch_tokens,
+        max_batch_tokens=max_batch_tokens, pack=pack,
     )  # fmt: skip
 
 

@@ -21,6 +21,7 @@ from rksc_tot.engine.capabilities import probe
 from rksc_tot.engine.chat import following_tokens, prompt_tokens
 from rksc_tot.engine.forward import Forward
 from rksc_tot.engine.jobs import Distribution, Generation, Job, Labelling
+from rksc_tot.engine.packing import worth_packing
 from rksc_tot.engine.stepper import Stepper
 from rksc_tot.engine.text import continuation, label_tokens
 from rksc_tot.errors import CacheError, ConfigError, ContextOverflow, EngineError
@@ -75,6 +76,9 @@ class TransformersEngine:
         What goes first when room is needed: a policy or its name, such as ``rsbcm`` or ``lru``.
     max_batch_tokens
         Most rows of one forward pass; longer prompts are prefilled in chunks.
+    pack
+        Whether linear layers are computed by oneDNN, see :mod:`rksc_tot.engine.packing`. Weights are read when the engine is
+        made then. None: where it is worth it.
 
     Raises
     ------
@@ -91,6 +95,7 @@ class TransformersEngine:
         kv_budget: int | str = 1 << 30,
         eviction: str | EvictionPolicy = "rsbcm",
         max_batch_tokens: int = 2048,
+        pack: bool | None = None,
     ) -> None:
         kv_budget, policy = kv_bytes(kv_budget), eviction_policy(eviction)
         if max_batch_tokens < 1:
@@ -98,7 +103,7 @@ class TransformersEngine:
         self.tokenizer = tokenizer
         self.name = name or str(model.config._name_or_path)
         arena = Arena(1 << 62)
-        forward, self.capabilities = probe(model, arena)
+        forward, self.capabilities = probe(model, arena, packed=worth_packing(model) if pack is None else pack)
         per_token = _bytes_per_token(forward, arena)
         limit = kv_budget // per_token
         if limit < 1:
@@ -132,6 +137,7 @@ class TransformersEngine:
                 "dtype": str(forward.dtype).removeprefix("torch."),
                 "device": str(forward.device),
                 "route": forward.route,
+                "linear": "packed" if forward.packed else "stock",
                 "threads": torch.get_num_threads(),
                 "torch": torch.__version__,
                 "transformers": transformers.__version__,
@@ -302,7 +308,7 @@ class TransformersEngine:
             with self._books():
                 self._stepper.fail(self._stepper.jobs, EngineError(CLOSED))
                 self._stepper.forward.arena.clear()
-                self._stepper.forward.take("mask")  # the model is its owner's again
+                self._stepper.forward.give_back()  # the model is its owner's again
 
     def __enter__(self) -> TransformersEngine:
         return self

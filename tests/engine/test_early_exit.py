@@ -188,14 +188,16 @@ async def test_layers_are_booked_as_they_were_run(engine):
     assert ledger.layer_exit.acted == len(handles)
 
 
-async def test_states_that_are_not_numbers_are_an_error_and_never_an_exit(engine):
-    account = Account()
-    _, handles = await thoughts(engine, account)
-    with torch.no_grad():
-        engine.forward.lens.layers[0].mlp.down_proj.weight.fill_(float("nan"))
-    with pytest.raises(EngineError, match="NaN"):
-        await engine.label(requests(handles, At(1)), account)
-    engine.check_integrity()
+async def test_states_that_are_not_numbers_are_an_error_and_never_an_exit():
+    tokenizer = build_tokenizer()
+    with TransformersEngine(llama(len(tokenizer)), tokenizer, pack=False) as engine:
+        account = Account()
+        _, handles = await thoughts(engine, account)
+        with torch.no_grad():
+            engine.model.model.layers[0].mlp.down_proj.weight.fill_(float("nan"))
+        with pytest.raises(EngineError, match="NaN"):
+            await engine.label(requests(handles, At(1)), account)
+        engine.check_integrity()
 
 
 async def test_a_model_that_cannot_be_looked_into_refuses_exits_with_the_reason():

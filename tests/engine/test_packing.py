@@ -1,0 +1,89 @@
+"""Packed linear layers: the same numbers to rounding, and the model back as it was."""
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from benchmarks.exactness import families, tree_difference
+from rksc_tot.cache.arena import Arena
+from rksc_tot.engine import TransformersEngine
+from rksc_tot.engine.capabilities import probe
+from rksc_tot.engine.packing import PackedLinear, worth_packing
+from rksc_tot.errors import UnsupportedModel
+from rksc_tot.models.tokenizer import build_tokenizer
+
+from .conftest import llama
+
+
+def build(family):
+    torch.manual_seed(0)
+    return AutoModelForCausalLM.from_config(families()[family], dtype=torch.float32).eval()
+
+
+def kinds(model):
+    return [type(module) for module in model.modules()]
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen2", "gpt_neox", "gemma2", "gpt2"])  # with and without biases
+def test_a_tree_on_packed_layers_equals_plain_passes_on_stock_ones(family):
+    model = build(family)
+    before, names = kinds(model), list(model.state_dict())
+    forward, capabilities = probe(model, Arena(1 << 30), packed=True)
+    assert capabilities.route == "fast"
+    assert capabilities.layers
+    assert forward.packed
+    assert PackedLinear in kinds(model)
+    assert list(model.state_dict()) == names
+    assert tree_difference(forward, "fast", seed=1, size=3) <= 1e-4
+    forward.give_back()
+    assert kinds(model) == before
+
+
+def test_what_is_measured_against_never_runs_on_packed_layers():
+    forward, _ = probe(build("llama"), Arena(1 << 30), packed=True)
+    plain = forward.plain([5, 6, 7])
+    stock, _ = probe(build("llama"), Arena(1 << 30))
+    assert torch.equal(plain, stock.plain([5, 6, 7]))
+    assert PackedLinear in kinds(forward.model)
+
+
+def test_closing_the_engine_gives_the_model_back_though_another_is_using_it():
+    tokenizer = build_tokenizer()
+    model = llama(len(tokenizer))
+    before = kinds(model)
+    first = TransformersEngine(model, tokenizer, pack=True)
+    assert first.numerics["linear"] == "packed"
+    second = TransformersEngine(model, tokenizer, pack=True)
+    first.close()
+    assert kinds(model) == before
+    assert model(input_ids=torch.tensor([[5, 6]])).logits.isfinite().all()
+    second.close()
+    assert kinds(model) == before
+
+
+def test_a_model_that_is_refused_is_given_back_too():
+    model = build("llama")
+    before = kinds(model)
+    model.lm_head.register_forward_hook(lambda module, args, out: out + torch.rand(1))
+    with pytest.raises(UnsupportedModel):
+        probe(model, Arena(1 << 30), packed=True)
+    assert kinds(model) == before
+
+
+def test_a_layer_somebody_watches_is_left_alone():
+    model = build("llama")
+    seen = []
+    watched = model.model.layers[0].mlp.up_proj
+    watched.register_forward_hook(lambda module, args, out: seen.append(out.shape))
+    probe(model, Arena(1 << 30), packed=True)
+    assert model.model.layers[0].mlp.up_proj is watched
+    assert type(model.model.layers[1].mlp.up_proj) is PackedLinear
+    assert seen
+
+
+def test_half_precision_is_never_packed():
+    model = build("llama").to(torch.bfloat16)
+    assert not worth_packing(model)
+    before = kinds(model)
+    probe(model, Arena(1 << 30), packed=True)
+    assert kinds(model) == before
