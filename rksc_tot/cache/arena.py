@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from rksc_tot.cache.observed import Observed
+
 
 class Arena:
     """Preallocated keys ``[Hk, rows, Dk]`` and values ``[Hk, rows, Dv]`` per layer; heads may differ between layers.
@@ -19,6 +21,7 @@ class Arena:
         self.rows = 0
         self.keys: dict[int, Tensor] = {}
         self.values: dict[int, Tensor] = {}
+        self.observed: Observed | None = None  # made where eviction heeds attention
 
     @property
     def bytes_per_row(self) -> int:

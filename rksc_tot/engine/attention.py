@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rksc_tot.cache.arena import Arena, gather
+from rksc_tot.cache.observed import Observed
 from rksc_tot.engine.plan import Group, Plan
 from rksc_tot.errors import EngineError
 
@@ -43,10 +44,13 @@ def tree_attention(
     """Store the new keys and values, then attend. Returns ``[1, Q, Hq, Dv]``."""
     if tree is None:
         raise EngineError("the model does not pass the tree plan on to its attention")
-    keys, values = tree.arena.write(int(module.layer_idx), key[0], value[0], tree.plan.slots)  # type: ignore[arg-type]
+    layer, observed = int(module.layer_idx), tree.arena.observed  # type: ignore[arg-type]
+    keys, values = tree.arena.write(layer, key[0], value[0], tree.plan.slots)
+    if observed is not None and layer == min(tree.arena.keys):
+        observed.forget(tree.plan.slots)
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     groups = tree.plan.groups
-    results = [_attend(g, query[0] * scale, keys, values, sliding_window, softcap, s_aux) for g in groups]
+    results = [_attend(g, query[0] * scale, keys, values, sliding_window, softcap, s_aux, observed) for g in groups]
     if len(groups) == 1:  # its rows are all rows of the pass, in order
         return results[0][None], None
     out = query.new_empty(query.shape[2], *results[0].shape[1:])  # [Q, Hq, Dv]
@@ -63,13 +67,15 @@ def _attend(
     window: int | None,
     softcap: float | None,
     sinks: Tensor | None,  # [Hq]
+    observed: Observed | None,
 ) -> Tensor:
     """Attention output of a group's real rows, ``[n, Hq, Dv]``."""
     blocks, width = group.query_positions.shape
     heads, per = keys.shape[0], query.shape[0] // keys.shape[0]  # Hk, G
     query = gather(query, group.rows)  # [Hq, B * R, Dk]
     k, v = gather(keys, group.private), gather(values, group.private)  # [Hk, B * T, D]
-    if group.fresh and (window is None or window >= width) and softcap is None and sinks is None:
+    plain = softcap is None and sinks is None and observed is None
+    if group.fresh and plain and (window is None or window >= width):
         fresh = F.scaled_dot_product_attention(
             query[None], k[None], v[None], is_causal=True, scale=1.0, enable_gqa=per > 1
         )
@@ -94,12 +100,41 @@ def _attend(
 
     weights = torch.cat(scores, -1).softmax(-1)  # [Hk, B * G * R, T + S (+ 1)]
     own = k.shape[1]
+    if observed is not None:
+        _observe(observed, group, weights.view(heads, blocks, per, width, -1), shared_mask, private_mask)
     out = weights.view(heads * blocks, per * width, -1)[..., :own] @ v  # [Hk * B, G * R, Dv]
     if group.shared is not None:
         flat = out.view(heads, blocks * per * width, -1)
         out = torch.baddbmm(flat, weights[..., own : own + v_shared.shape[1]], v_shared)
     out = out.view(heads, blocks, per, width, -1).permute(1, 3, 0, 2, 4).reshape(blocks * width, heads * per, -1)
     return out if group.valid is None else out[group.valid]
+
+
+def _observe(
+    observed: Observed,
+    group: Group,
+    weights: Tensor,  # [Hk, B, G, R, T + S (+ 1)]
+    shared_mask: Tensor | None,  # [B, 1, R, S]
+    private_mask: Tensor,  # [B, 1, R, T]
+) -> None:
+    """Note what the group's real rows looked at."""
+    heads, blocks, per, width, _ = weights.shape
+    real = torch.ones(blocks * width, dtype=torch.bool, device=weights.device)
+    if group.valid is not None:
+        real = torch.zeros_like(real).index_fill_(0, group.valid, True)
+    rows = real.view(blocks, width, 1)
+    mass = (weights.sum((0, 2)) * rows).sum(1)  # [B, T + S (+ 1)]
+    own = private_mask.shape[-1]
+    looks = ((private_mask[:, 0] == 0) & rows).sum(1) * (heads * per)  # [B, T]
+    observed.note(_index(group.private, weights), mass[:, :own].flatten(), looks.flatten())
+    if group.shared is not None:
+        shared = _index(group.shared, weights)
+        seen = rows.expand(-1, -1, len(shared)) if shared_mask is None else (shared_mask[:, 0] == 0) & rows
+        observed.note(shared, mass[:, own : own + len(shared)].sum(0), seen.sum((0, 1)) * (heads * per))
+
+
+def _index(slots: slice | Tensor, like: Tensor) -> Tensor:
+    return torch.arange(slots.start, slots.stop, device=like.device) if isinstance(slots, slice) else slots
 
 
 def _cap(scores: Tensor, softcap: float | None) -> Tensor:

@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from rksc_tot.cache.arena import Arena
+from rksc_tot.cache.observed import Observed
 from rksc_tot.cache.pool import SlotPool
 from rksc_tot.cache.prefix_tree import PrefixTree, Segment
 from rksc_tot.cache.size import kv_bytes
@@ -104,6 +105,13 @@ class TransformersEngine:
         self.name = name or str(model.config._name_or_path)
         arena = Arena(1 << 62)
         forward, self.capabilities = probe(model, arena, packed=worth_packing(model) if pack is None else pack)
+        if policy.heeds_attention:
+            if forward.route != "fast":
+                raise ConfigError(
+                    f"eviction by {policy.name} heeds attention, which cannot be seen in {self.name}",
+                    hint="give it no attention weight",
+                )
+            arena.observed = Observed()
         per_token = _bytes_per_token(forward, arena)
         limit = kv_budget // per_token
         if limit < 1:
@@ -291,8 +299,9 @@ class TransformersEngine:
                 f"a path of {depth} thoughts is rated {score}", hint="give a finite score, a depth from 0 on"
             )
         with self._books():
-            tree = self._stepper.tree
-            tree.rate(handle.segment, tree.policy.importance(score, depth))
+            tree, observed = self._stepper.tree, self.forward.arena.observed
+            attention = 0.0 if observed is None else observed.share(handle.segment.slots)
+            tree.rate(handle.segment, tree.policy.importance(score, depth, attention))
 
     def clear(self) -> None:
         """Forget all KV that no handle needs, so that the next search starts cold."""

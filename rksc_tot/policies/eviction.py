@@ -38,6 +38,11 @@ class EvictionPolicy(Settings, ABC):
     name: ClassVar[str] = ""
     evicts_held: ClassVar[bool] = True
 
+    @property
+    def heeds_attention(self) -> bool:
+        """Whether attention must be measured for :meth:`importance`, which takes time in every pass."""
+        return False
+
     @abstractmethod
     def order(self, candidate: Candidate) -> tuple[float, ...]:
         """Where a candidate stands: the smallest goes first, the lower id among equals."""

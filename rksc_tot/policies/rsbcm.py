@@ -32,6 +32,11 @@ class RSBCM(EvictionPolicy):
     name: ClassVar[str] = "rsbcm"
     attention_weight: float = Field(0.0, ge=0, allow_inf_nan=False)
 
+    @property
+    def heeds_attention(self) -> bool:
+        """Whether attention weighs anything."""
+        return self.attention_weight > 0
+
     def importance(self, score: float, depth: int, attention: float = 0.0) -> float:
         """ω of a thought (see the class); infinite scores stay infinite."""
         heed = 1 + self.attention_weight * attention
