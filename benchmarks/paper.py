@@ -2,10 +2,11 @@
 
 ``python -m benchmarks.paper [--json] [--quick] [--shape NAME] [--device cuda] [--dtype bfloat16]``. Conditions: (a) nothing is
 shared; (b1) the prompt's KV is shared by the branches, and verification reads everything anew; (b2) verification goes on with
-the branches' KV; (c) this engine with nothing approximate; (d) with every early decision that a calibration on this very
-model accepts. Weights are random: at temperature 1 branches part at once, so that no gain comes from branches that write the
-same, and labels mean nothing, so that an honest calibration has little to accept (``accepted``: how many of exit, skip and
-rivals).
+the branches' KV; (c) this engine with nothing approximate; (c_stock) the same on torch's own linear layers, as the baselines
+have them, so that what is left is sharing alone (it is (c) where the engine packs none, see ``packed``); (d) this engine with
+every early decision that a calibration on this very model accepts. Weights are random: at temperature 1 branches part at
+once, so that no gain comes from branches that write the same, and labels mean nothing, so that an honest calibration has
+little to accept (``accepted``: how many of exit, skip and rivals).
 
 ``x_over_y.N``: time of x over time of y for a prompt of N tokens, all rounds together; ``mean.``: the mean over N;
 ``low``, ``high``: 95 % by bootstrap over rounds, each of which runs all conditions, in rotating order. ``short.``: 8 new
@@ -58,7 +59,7 @@ ROUNDS = 5
 RESAMPLES = 2000
 KV_BYTES = 8 << 30
 CALIBRATION_PROMPT, CALIBRATION_PROMPTS, DELTA = 32, 36, 0.1  # as few prompts as this δ can be tested with
-OURS = {"c", "d"}
+OURS = {"c", "c_stock", "d"}
 
 Figures = dict[str, float | bool]
 
@@ -105,14 +106,21 @@ def work(prompt: int, new: int, vocabulary: int) -> Work:
 def plain_and_engine(shape: str, device: str = "cpu", dtype: str = "float32") -> tuple[Plain, TransformersEngine]:
     """Both on the same random weights; what the engine does to its model does not touch the plain one."""
     model, tokenizer = random_model(shape, device, dtype), word_tokenizer(SHAPES[shape]["vocab_size"])
-    twin = copy.deepcopy(model, {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())})
+    other = twin(model)
     engine = TransformersEngine(model, tokenizer, name="random weights", kv_budget=KV_BYTES)
-    return Plain(twin, tokenizer), engine
+    return Plain(other, tokenizer), engine
+
+
+def twin(model: PreTrainedModel) -> PreTrainedModel:
+    """Other modules with the same weights."""
+    return copy.deepcopy(model, {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())})
 
 
 def conditions(plain: Plain, engine: TransformersEngine, rules: Rules) -> dict[str, Condition]:
     """Each condition by its name."""
+    stock = TransformersEngine(twin(plain.model), plain.tokenizer, kv_budget=KV_BYTES, pack=False)
     return {
+        "c_stock": lambda task: asyncio.run(ours(stock, task, Rules())),
         "a": plain.recompute,
         "b1": plain.prefix_cache,
         "b2": plain.continued_cache,
@@ -213,7 +221,7 @@ def measure(shape: str, device: str, dtype: str, rounds: int, quick: bool) -> Fi
         found = conditions(plain, engine, rules)
         for condition in found.values():  # what is made or chosen at the first call
             condition(work(64, 3, vocabulary))
-        figures: Figures = {"accepted": sum(rule is not None for rule in rules)}
+        figures: Figures = {"accepted": sum(rule is not None for rule in rules), "packed": engine.forward.packed}
         for prefix, new in NEW.items():
             lengths = (64,) if quick else PROMPTS[prefix]
             tasks = {length: work(length, new, vocabulary) for length in lengths}
