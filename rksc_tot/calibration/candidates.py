@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rksc_tot.calibration.examples import Trace, Trial
+from rksc_tot.calibration.examples import Trace, Trial, try_exit
 from rksc_tot.policies.cgee import EntropyStable, Margins, RivalStop, VerifySkip, entropy, lead, likeliest
 
 Candidate = tuple[float, Any]
@@ -14,6 +14,7 @@ Candidate = tuple[float, Any]
 
 STEPS = 24  # tolerated shares of errors: none, then doubling every third step up to twice δ
 ENOUGH = 8  # rows that must reach a threshold for it to mean anything
+CAUTION = (1 / 16, 1 / 8, 1 / 4, 1 / 2)  # parts of the distance from a lead of 1 that stricter candidates keep
 
 
 def levels(delta: float) -> list[float]:
@@ -22,7 +23,10 @@ def levels(delta: float) -> list[float]:
 
 
 def margin_rules(traces: Sequence[Trace], delta: float) -> list[Candidate]:
-    """:class:`Margins`: layer by layer, the lowest threshold at which the rows that exit there err within the level."""
+    """:class:`Margins`: layer by layer, the lowest threshold at which the rows that exit there err within the level.
+
+    The strictest come before these: the rule without an error, its thresholds moved part of the way to 1.
+    """
     if not traces:
         return []
     end = [likeliest(trace[-1]) for trace in traces]
@@ -31,7 +35,18 @@ def margin_rules(traces: Sequence[Trace], delta: float) -> list[Candidate]:
     for layer in range(depth - 1):
         rows = [(lead(trace[layer]), row, likeliest(trace[layer]) != end[row]) for row, trace in enumerate(traces)]
         ranked.append(sorted(rows, reverse=True))
-    return _distinct((level, _margins(ranked, level)) for level in levels(delta))
+    fitted = [(level, _margins(ranked, level)) for level in levels(delta)]
+    strict = [(0.0, _cautious(fitted[0][1], part)) for part in CAUTION]
+    return _distinct([*((level, rule) for level, rule in strict if rule and _faultless(rule, traces)), *fitted])
+
+
+def _cautious(rule: Margins | None, part: float) -> Margins | None:
+    return rule and Margins(thresholds={layer: 1 - (1 - lead) * part for layer, lead in rule.thresholds.items()})
+
+
+def _faultless(rule: Margins, traces: Sequence[Trace]) -> bool:
+    """Whether it errs nowhere; rows that a stricter threshold keeps in go on to layers that were fitted without them."""
+    return not any(verdict is not None and verdict.wrong for verdict in (try_exit(rule, trace) for trace in traces))
 
 
 def _margins(ranked: Sequence[Sequence[tuple[float, int, bool]]], level: float) -> Margins | None:

@@ -16,6 +16,7 @@ from rksc_tot.errors import ConfigError
 
 if TYPE_CHECKING:
     from rksc_tot.budget import Budget
+    from rksc_tot.rksc import RKSC
 
 Model = Annotated[str | None, typer.Option(help="Hub id, folder or GGUF file. [default: the embedded model]")]
 Device = Annotated[str, typer.Option(help="Where the model computes, such as cuda or cuda:1.")]
@@ -36,6 +37,10 @@ Calibrated = Annotated[
     typer.Option(
         "--calibration", help="A file `rksc-tot calibrate` wrote, or `embedded`. [default: nothing is decided early]"
     ),
+]
+Sibling = Annotated[
+    float | None,
+    typer.Option(help="From which σ on (0..1) a thought becomes one with a sibling. [default: only equal ones do]"),
 ]
 Audit = Annotated[float, typer.Option(help="Share of the early decisions that are also taken in full.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
@@ -95,6 +100,23 @@ def memory_of(kv_budget: str, eviction: str) -> dict[str, Any]:
     from rksc_tot.policies.eviction import EVICTION
 
     return {"kv_budget": kv_bytes(kv_budget), "eviction": EVICTION.make(eviction)}
+
+
+def rksc_of(calibration: str | None, sibling: float | None, audit: float) -> RKSC | None:
+    """What a search may decide early and share, with the calibration read; None where nothing was asked for.
+
+    Raises
+    ------
+    ConfigError
+        If a value is out of range, or the file is no calibration.
+    """
+    from rksc_tot.policies.asks import ASKS
+    from rksc_tot.rksc import RKSC
+
+    if calibration is None and sibling is None:
+        return None
+    alike = None if sibling is None else ASKS(tau=sibling)
+    return RKSC(calibration=calibration, sibling=alike, audit=audit).loaded()
 
 
 def budget_of(tokens: int | None, nodes: int | None, verifier_calls: int | None, seconds: float | None) -> Budget:

@@ -30,9 +30,11 @@ from rksc_tot.cli.arguments import (
     ProblemCommand,
     Seed,
     Settings,
+    Sibling,
     budget_of,
     importable_here,
     memory_of,
+    rksc_of,
     settings_of,
 )
 from rksc_tot.cli.calibrate import calibrate
@@ -75,6 +77,7 @@ def solve(
     eviction: Eviction = "rsbcm",
     seed: Seed = 0,
     calibration: Calibrated = None,
+    sibling: Sibling = None,
     audit: Audit = 0.03,
     max_tokens: MaxTokens = None,
     max_nodes: MaxNodes = None,
@@ -90,7 +93,6 @@ def solve(
     """
     with one_sentence(debug):
         from rksc_tot.cli.output import loading, watched, write_result
-        from rksc_tot.rksc import RKSC
         from rksc_tot.search.judgement import validated
         from rksc_tot.solve import Result, usual_settings
         from rksc_tot.solve import solve as search
@@ -106,7 +108,7 @@ def solve(
             "verifier": None if verifier is None else VERIFIERS.make(verifier),
             "budget": budget_of(max_tokens, max_nodes, max_verifier_calls, max_seconds),
             "seed": seed,
-            "rksc": None if calibration is None else RKSC(calibration=calibration, audit=audit).loaded(),
+            "rksc": rksc_of(calibration, sibling, audit),
         }
         memory = memory_of(kv_budget, eviction)
         check_model(model)

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import platform
 from pathlib import Path
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
@@ -60,12 +58,12 @@ def worth_packing(model: nn.Module) -> bool:
 
     It depends on the machine and the model only, not on a timing, so that the same search gives the same numbers each time.
     """
-    stock = [layer for layer in model.modules() if _can_pack(layer)]
-    size = sum(layer.weight.numel() * layer.weight.element_size() for layer in stock)
+    stock = [layer.weight for layer in model.modules() if isinstance(layer, nn.Linear) and _can_pack(layer)]
+    size = sum(weight.numel() * weight.element_size() for weight in stock)
     return bool(stock) and size <= MOST_BYTES and torch.backends.mkl.is_available() and not _is_intel()
 
 
-def _can_pack(layer: Any) -> bool:
+def _can_pack(layer: nn.Linear) -> bool:
     return (
         type(layer) is nn.Linear
         and layer.weight.device.type == "cpu"

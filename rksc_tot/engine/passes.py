@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from rksc_tot.cache.prefix_tree import PrefixTree, Segment
+from rksc_tot.engine.asking import Labelling
 from rksc_tot.engine.forward import Forward
-from rksc_tot.engine.jobs import Generation, Job, Labelling
+from rksc_tot.engine.jobs import Generation, Job
 from rksc_tot.engine.layers import Watcher
 from rksc_tot.engine.plan import Block, build
 from rksc_tot.engine.reading import Asked, LabelReader, StateKeeper

@@ -23,7 +23,8 @@ from rksc_tot.engine.reading import StateKeeper
 from rksc_tot.engine.rotation import PROBES, Rotation, find_rotation
 from rksc_tot.engine.splice import compute_rest, overlap, take_over
 from rksc_tot.engine.stepper import Stepper
-from rksc_tot.engine.transformers_engine import KVHandle, TransformersEngine
+from rksc_tot.engine.handle import KVHandle
+from rksc_tot.engine.transformers_engine import TransformersEngine
 from rksc_tot.errors import CacheError, EngineError, RkscTotError
 from rksc_tot.policies.asks import GATES, Phrasing, Signals, sigma, wording
 from rksc_tot.seeds import stream_key

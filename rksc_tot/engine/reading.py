@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from rksc_tot.cache.prefix_tree import Segment
+from rksc_tot.engine.asking import Labelling
 from rksc_tot.engine.base import LabelScores
-from rksc_tot.engine.jobs import Labelling
 from rksc_tot.engine.layers import Look
 from rksc_tot.engine.lens import Lens
 from rksc_tot.errors import EngineError

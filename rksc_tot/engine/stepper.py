@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 import torch
 
 from rksc_tot.cache.prefix_tree import PrefixTree, Segment
+from rksc_tot.engine.asking import Distribution, Labelling
 from rksc_tot.engine.forward import Forward
-from rksc_tot.engine.jobs import Distribution, Generation, Job, Labelling
+from rksc_tot.engine.jobs import Generation, Job
 from rksc_tot.engine.passes import Claim, claim, compute
 from rksc_tot.engine.sampler import Draw, sample
 from rksc_tot.errors import CacheError, EngineError

@@ -17,11 +17,14 @@ from rksc_tot.cache.observed import Observed
 from rksc_tot.cache.pool import SlotPool
 from rksc_tot.cache.prefix_tree import PrefixTree, Segment
 from rksc_tot.cache.size import kv_bytes
+from rksc_tot.engine.asking import Distribution, Labelling
 from rksc_tot.engine.base import Account, Completion, GenerateRequest, LabelRequest, LabelScores, PhrasingVerdict
 from rksc_tot.engine.capabilities import probe
 from rksc_tot.engine.chat import following_tokens, prompt_tokens
+from rksc_tot.engine.facts import bytes_per_token, eos_ids, vocabulary_size
 from rksc_tot.engine.forward import Forward
-from rksc_tot.engine.jobs import Distribution, Generation, Job, Labelling
+from rksc_tot.engine.handle import KVHandle
+from rksc_tot.engine.jobs import Generation, Job
 from rksc_tot.engine.packing import worth_packing
 from rksc_tot.engine.stepper import Stepper
 from rksc_tot.engine.text import continuation, label_tokens
@@ -37,31 +40,6 @@ if TYPE_CHECKING:
 
 
 CLOSED = "the engine is closed"
-
-
-class KVHandle:
-    """A token path. Its KV is resident, or computed again when the path is visited."""
-
-    __slots__ = ("messages", "owner", "prompt", "released", "segment")
-
-    def __init__(
-        self, owner: TransformersEngine, segment: Segment, messages: Sequence[Message] | None, prompt: bool = False
-    ) -> None:
-        self.owner = owner
-        self.segment = segment
-        self.messages = messages
-        self.prompt = prompt  # a search is open on it
-        self.released = False
-
-    @property
-    def length(self) -> int:
-        """Tokens from the start of the prompt."""
-        return self.segment.end
-
-    @property
-    def tokens(self) -> list[int]:
-        """All token ids of the path."""
-        return [token for segment in self.segment.lineage() for token in segment.tokens]
 
 
 class TransformersEngine:
@@ -112,17 +90,18 @@ class TransformersEngine:
                     hint="give it no attention weight",
                 )
             arena.observed = Observed()
-        per_token = _bytes_per_token(forward, arena)
+        per_token = bytes_per_token(forward, arena)
         limit = kv_budget // per_token
         if limit < 1:
             raise ConfigError(
                 f"a KV budget of {kv_budget} bytes", hint=f"one token of this model takes {per_token} bytes"
             )
         arena.limit = limit
-        self._vocabulary = _rows(model.get_input_embeddings())
-        self._eos = _eos_ids(model, tokenizer)
+        self._vocabulary = vocabulary_size(model.get_input_embeddings())
+        self._eos = eos_ids(model, tokenizer)
         self._stepper = Stepper(forward, PrefixTree(SlotPool(limit), policy), max_batch_tokens)
-        self._bytes_per_token = per_token
+        self.bytes_per_token = per_token
+        """KV bytes of one token."""
         self._lock = threading.Lock()  # guards the stepper: jobs, tree, arena; taken through _books()
         self._abandoned: deque[Sequence[Job]] = deque()  # by requests that were cancelled
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="rksc-engine")
@@ -167,7 +146,7 @@ class TransformersEngine:
                 hint="shorten the prompt",
             )
         self._check_ids(ids)
-        tree, size = self._stepper.tree, self._bytes_per_token
+        tree, size = self._stepper.tree, self.bytes_per_token
         if len(ids) > tree.pool.limit:
             raise CacheError(
                 f"the prompt's {len(ids)} tokens take {len(ids) * size} bytes of KV, the budget holds "
@@ -453,27 +432,3 @@ class TransformersEngine:
     def _check_open(self) -> None:
         if self._closed:
             raise EngineError(CLOSED, hint="load it again")
-
-
-def _bytes_per_token(forward: Any, arena: Arena) -> int:
-    """KV bytes of one token, measured by storing one."""
-    from rksc_tot.engine.plan import Block, build
-
-    forward.run(build([Block([], 0, [1], [0], [0])], forward.device, forward.dtype), 1)
-    size = arena.bytes_per_row
-    arena.clear()
-    return size
-
-
-def _rows(embeddings: Any) -> int:
-    """How many token ids the model knows."""
-    return int(embeddings.weight.shape[0])
-
-
-def _eos_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
-    """Every token that ends a text, by any of the places that name one."""
-    found: set[int] = set()
-    for source in (model.generation_config, model.config, tokenizer):
-        ids = getattr(source, "eos_token_id", None)
-        found.update([ids] if isinstance(ids, int) else ids or ())
-    return frozenset(found)

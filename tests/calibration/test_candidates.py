@@ -73,3 +73,12 @@ def test_levels_begin_with_no_error_and_end_at_twice_delta():
 
 def test_nothing_to_be_made_of_nothing():
     assert margin_rules([], DELTA) == entropy_rules([], DELTA) == gate_rules(VerifySkip, try_skip, [], DELTA) == []
+
+
+def test_the_walk_begins_with_stricter_thresholds_than_those_that_fit_without_an_error():
+    sure = tuple((0.5 + 0.4 * n / 40, 0.5 - 0.4 * n / 40) for n in range(1, 5))
+    traces = [tuple(((p + n / 400), 1 - (p + n / 400)) for p, _ in sure) for n in range(40)]
+    rules = [rule for level, rule in margin_rules(traces, DELTA) if level == 0]
+    first = [rule.thresholds[1] for rule in rules if 1 in rule.thresholds]
+    assert len(first) > 1
+    assert first == sorted(first, reverse=True)

@@ -41,7 +41,7 @@ def small(**options):
 def per_token():
     with small() as engine:
         engine.rate(engine.open(PROMPT, Account()), 1.0, 0)
-        return engine._bytes_per_token
+        return engine.bytes_per_token
 
 
 def ask(handle, tokens=1):
@@ -150,5 +150,5 @@ def test_a_wrong_setting_is_named_before_a_model_is_loaded(option, value):
 
 def test_a_budget_is_a_text_and_a_policy_an_object_too():
     with small(kv_budget="1MiB", eviction=LRU()) as engine:
-        assert engine.cache.pool.limit == (1 << 20) // engine._bytes_per_token
+        assert engine.cache.pool.limit == (1 << 20) // engine.bytes_per_token
         assert engine.cache.policy == LRU()
