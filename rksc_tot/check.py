@@ -144,7 +144,7 @@ class _Check:
         try:
             prompts = other_phrasings(self.task, problem)
         except TaskError as error:
-            self.report("error", "phrasings", str(error))
+            self.report("error", "phrasings", str(error).removesuffix(f" - {error.hint}"))
             return
         if prompts:
             self.report("ok", "phrasings", f"phrasings are {shown(prompts)}")

@@ -14,14 +14,15 @@ from pydantic import BaseModel, Field
 
 
 class Lossy(BaseModel):
-    """How often an approximation acted, and what its audit found."""
+    """How often an approximation acted, and what its audit found.
+
+    ``acted``: times it acted. ``audited``: of those, how many were also done in full. ``flips``: of those audited, how many
+    decisions came out otherwise.
+    """
 
     acted: int = 0
-    """Times it acted."""
     audited: int = 0
-    """Of those, how many were also done in full."""
     flips: int = 0
-    """Of those audited, how many decisions came out otherwise."""
 
     @property
     def flip_rate(self) -> float | None:
@@ -30,14 +31,17 @@ class Lossy(BaseModel):
 
 
 class SharedKV(Lossy):
-    """An approximate sharing of KV; what its audit found is about the next token."""
+    """An approximate sharing of KV; what its audit found is about the next token.
+
+    ``acted``, ``audited``, ``flips``: as in :class:`Lossy`. ``tokens``: rows that were not computed because of it. ``kl``: the
+    sum over the audited of KL(exact || shared) of the next token, nats. ``top1``: of those audited, how many had the same
+    likeliest next token. ``sent_back``: how often it was tried and not taken.
+    """
 
     tokens: int = 0
-    """Rows that were not computed because of it."""
     kl: float = 0.0
-    """Sum over the audited of KL(exact || shared) of the next-token distribution, nats."""
     top1: int = 0
-    """Of those audited, how many had the same likeliest next token."""
+    sent_back: int = 0
 
 
 class Ledger(BaseModel):
@@ -45,55 +49,55 @@ class Ledger(BaseModel):
 
     They are about this search on this engine as it found it: KV that earlier searches left resident is used, not computed
     again, so figures are compared on a fresh engine or after ``engine.clear()``.
+
+    ``tokens_sampled``: drawn by all branches, as any framework would count completion tokens.
+    ``prefill_tokens``: rows computed for tokens of prompt and paths, decode steps included; their KV is stored.
+    ``distinct_tokens``: different (path, token) pairs whose KV has been stored at least once; equal to ``prefill_tokens``
+    unless something was computed twice.
+    ``recomputed_tokens``: rows computed again, after an eviction or, a row a time, where a path is walked again whose logits
+    are gone.
+    ``context_tokens``: what re-prefilling would cost: for every expansion and every verification the length of prompt plus
+    path. ``context_computed``: rows of prompt and paths that were computed outside decoding, its counterpart.
+    ``verifier_tokens``: scratch rows of verifier questions, and tokens sampled by verifiers. ``verifier_calls``: nodes a
+    verifier was asked about. ``proposal_tokens``: scratch rows of *propose* prompts and replies, which are on no path.
+    ``forward_passes``: passes that computed something for this search; several searches may share one.
+    ``evicted_tokens``: resident tokens that went to make room for this search.
+    ``verifier_layers``: decoder layers run for label questions, summed over questions; ``verifier_layers_full``: what that
+    would have been without exits and skips.
+    ``layer_exit``: label questions whose pass stopped at a layer (CGEE). ``verify_skip``: groups of siblings scored by
+    generation confidence, without asking. ``rival_stop``: nodes some of whose branches were not decoded to their end because
+    another was decisive.
+    ``phrasing``: prompts that took over the KV of another wording (ASKS). ``sibling``: thoughts that became one with a sibling
+    of other words.
+    ``peak_kv_bytes``: most KV resident in the engine during a pass of this search, what other searches left included.
+    ``nodes``: thoughts that became nodes. ``merged``: thoughts that led to a state already in the tree, or became one with a
+    sibling. ``rejected``: thoughts the task turned away, truncated ones included.
+    ``seconds``: wall time by phase: ``expand``, ``score``, ``total``.
     """
 
     tokens_sampled: int = 0
-    """Tokens drawn by all branches, as any framework would count completion tokens."""
     prefill_tokens: int = 0
-    """Rows computed for tokens of prompt and paths, decode steps included. Their KV is stored."""
     distinct_tokens: int = 0
-    """Different (path, token) pairs whose KV has been stored at least once. Equal to ``prefill_tokens`` unless something
-    was computed twice: see ``recomputed_tokens``."""
-    context_tokens: int = 0
-    """What re-prefilling would cost: for every expansion and every verification, the length of prompt plus path."""
-    context_computed: int = 0
-    """Rows of prompt and paths that were computed outside decoding, the counterpart of ``context_tokens``."""
-    verifier_tokens: int = 0
-    """Scratch rows computed for verifier questions, and tokens sampled by verifiers."""
-    verifier_calls: int = 0
-    """Nodes a verifier was asked about."""
-    proposal_tokens: int = 0
-    """Scratch rows of *propose* prompts and replies, which are not part of any path."""
-    forward_passes: int = 0
-    """Passes through the model that computed something for this search; several searches may share one."""
     recomputed_tokens: int = 0
-    """Rows computed again: after an eviction, or, a row a time, where a path is walked again whose logits are gone."""
+    context_tokens: int = 0
+    context_computed: int = 0
+    verifier_tokens: int = 0
+    verifier_calls: int = 0
+    proposal_tokens: int = 0
+    forward_passes: int = 0
     evicted_tokens: int = 0
-    """Resident tokens that went to make room for this search."""
     verifier_layers: int = 0
-    """Decoder layers run for label questions, summed over questions."""
     verifier_layers_full: int = 0
-    """What that would have been without exits and skips."""
     layer_exit: Lossy = Field(default_factory=Lossy)
-    """CGEE: label questions whose pass stopped at a layer."""
     verify_skip: Lossy = Field(default_factory=Lossy)
-    """CGEE: groups of siblings scored by generation confidence, without asking."""
     rival_stop: Lossy = Field(default_factory=Lossy)
-    """CGEE: nodes some of whose branches were not decoded to their end because another was decisive."""
     phrasing: SharedKV = Field(default_factory=SharedKV)
-    """ASKS: prompts that took over the KV of another wording."""
     sibling: SharedKV = Field(default_factory=SharedKV)
-    """ASKS: thoughts that became one with a sibling of other words."""
     peak_kv_bytes: int = 0
-    """Most KV that was resident in the engine during a pass of this search, what other searches left included."""
     nodes: int = 0
-    """Thoughts that became nodes."""
     merged: int = 0
-    """Thoughts that led to a state already in the tree."""
     rejected: int = 0
-    """Thoughts the task turned away, truncated ones included."""
     seconds: dict[str, float] = Field(default_factory=dict)
-    """Wall time by phase: ``expand``, ``score``, ``total``."""
 
     @property
     def exact_tokens(self) -> int:

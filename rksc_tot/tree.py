@@ -21,35 +21,35 @@ from rksc_tot.task import Path, Thought
 
 
 class Node(BaseModel):
-    """One thought in the tree."""
+    """One thought in the tree.
+
+    ``id``: order of creation, 0 for the root. ``parent``: its id. ``branch``: branch numbers from the root, such as ``0.3.1``:
+    the name random streams are derived from. ``text``, ``tokens``, ``logprobs``: the thought, and the log-probability of each
+    of its tokens under the model, nats. ``score``: the verifier's. ``labels``: what the verifier saw: label probabilities and,
+    where all of them were read, ``outside``. ``layer``: after how many decoder layers the verifier's pass stopped, None if it
+    ran to its end or there was none. ``skipped``: scored by the confidence it was written with, the verifier was not asked.
+    ``count``: how many thoughts led here, identical texts, merged states and siblings taken in. ``finished``: the task calls
+    the path a solution (complete, not necessarily right). ``pruned``: why the node was dropped, None while it is alive.
+    ``exact``: False if it stands on approximate KV.
+    """
 
     model_config = ConfigDict(extra="forbid", ser_json_inf_nan="strings")
 
     id: int
-    """Order of creation, 0 for the root."""
     parent: int | None = None
     depth: int = Field(0, ge=0)
     branch: str = ""
-    """Branch numbers from the root, such as ``0.3.1``: the name random streams are derived from."""
     text: str = ""
     tokens: tuple[int, ...] = ()
     logprobs: tuple[float, ...] = ()
-    """Log-probability of each token under the model, nats."""
     score: float | None = None
     labels: dict[str, float] = Field(default_factory=dict)
-    """What the verifier saw: label probabilities and, where all of them were read, ``outside``."""
     layer: int | None = Field(None, ge=1)
-    """After how many decoder layers the verifier's pass stopped, None if it ran to its end or there was none."""
     skipped: bool = False
-    """Scored by the confidence it was written with: the verifier was not asked."""
     count: int = Field(1, ge=1)
-    """How many thoughts led here: identical texts and merged transpositions."""
     finished: bool = False
-    """The task calls the path a solution (complete, not necessarily right)."""
     pruned: str | None = None
-    """Why the node was dropped; None while it is alive."""
     exact: bool = True
-    """False if it was computed under a lossy ancestor."""
 
     _handle: Any = PrivateAttr(None)
     _path: Path | None = PrivateAttr(None)

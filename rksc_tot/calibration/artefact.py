@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import hashlib
+import json
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Generic, Literal, NoReturn, TypeVar
@@ -24,7 +26,8 @@ Count = Annotated[int, Field(ge=0, le=10**5)]
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Risk = Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]
 Exit = Annotated[Margins | EntropyStable, Field(discriminator="name")]
-AGAIN = "calibrate again: rksc-tot calibrate"
+AGAIN = "make one with rksc-tot calibrate"
+SEAL = "seal"
 
 
 class Step(BaseModel, Generic[R]):
@@ -153,9 +156,16 @@ class Calibration(BaseModel):
     # -- the file ----------------------------------------------------------------------------------------------------
 
     def save(self, file: Path | str) -> None:
-        """Write it as JSON that can be read. Raises ConfigError if the file cannot be written."""
+        """Write it as JSON that can be read, and sealed: a file that was edited is refused.
+
+        Raises
+        ------
+        ConfigError
+            If the file cannot be written.
+        """
         try:
-            Path(file).write_text(self.model_dump_json(indent=1) + "\n", encoding="utf-8")
+            sealed = json.loads(self.model_dump_json()) | {SEAL: self._seal()}
+            Path(file).write_text(json.dumps(sealed, indent=1) + "\n", encoding="utf-8")
         except OSError as error:
             raise ConfigError(f"{str(file)!r} cannot be written: {error.strerror or error}") from None
 
@@ -175,11 +185,25 @@ class Calibration(BaseModel):
             why = getattr(error, "strerror", None) or error
             raise ConfigError(f"the calibration {str(file)!r} cannot be read: {why}", hint=AGAIN) from None
         try:
-            return cls.model_validate_json(text)
+            record = json.loads(text)
+            if not isinstance(record, dict) or SEAL not in record:
+                raise ConfigError(f"{str(file)!r} is not a calibration", hint=AGAIN)
+            seal = record.pop(SEAL)
+            found = cls.model_validate_json(json.dumps(record))
         except ValidationError as error:
             raise ConfigError(
                 f"{str(file)!r} is not a calibration: {shown(sentence(error), 300)}", hint=AGAIN
             ) from None
+        except (ValueError, RecursionError) as error:
+            if isinstance(error, ConfigError):
+                raise
+            raise ConfigError(f"{str(file)!r} is not a calibration: it is no JSON", hint=AGAIN) from None
+        if seal != found._seal():
+            raise ConfigError(f"the calibration {str(file)!r} has been changed since it was written", hint=AGAIN)
+        return found
+
+    def _seal(self) -> str:
+        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()
 
     # -- what it holds for -------------------------------------------------------------------------------------------
 
@@ -191,6 +215,8 @@ class Calibration(BaseModel):
         ConfigError
             It says what differs.
         """
+        if (name := task.name or type(task).__name__) != self.task:
+            self._refuse(f"the task was {self.task!r}, and is {name!r}")
         dtype = engine.numerics.get("dtype")
         found: dict[str, tuple[object, object]] = {
             "the layers": (self.layers, engine.layers),

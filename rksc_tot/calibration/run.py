@@ -17,12 +17,13 @@ from rksc_tot.calibration.testing import outcomes_of
 from rksc_tot.compare.problems import refuse_repeats
 from rksc_tot.engine.base import Engine
 from rksc_tot.errors import ConfigError, RkscTotError, TaskError
-from rksc_tot.guard import shown
+from rksc_tot.guard import Raised, guarded, shown
 from rksc_tot.policies.ltt import examples_needed
 from rksc_tot.running import run_async
+from rksc_tot.search.judgement import validated
 from rksc_tot.seeds import stream_key
 from rksc_tot.solve import asolve
-from rksc_tot.task import Task
+from rksc_tot.task import Path, Task
 from rksc_tot.tasks import load_task
 
 if TYPE_CHECKING:
@@ -170,11 +171,13 @@ class Searched(NamedTuple):
 def _check(task: Task, problems: Sequence[Any], fitting: int, engine: Engine, delta: float, alpha: float) -> None:
     """Refuse what cannot end well, before anything is searched."""
     needed = examples_needed(delta, alpha)
+    if problems and not _asks(task, problems[0]):
+        raise TaskError("the task has no question to be answered early", hint="write Task.question")
     if len(problems) - fitting < needed:
         least = next(n for n in range(needed, 2 * needed + FITTING) if n - n // FITTING >= needed)
         raise ConfigError(
             f"testing rules at delta {delta:g} and alpha {alpha:g} takes at least {needed} problems, if there is no error "
-            f"among them, and of {len(problems)} given {fitting} make the rules",
+            f"among them; {len(problems)} are given, of which {fitting} make the rules and {len(problems) - fitting} test them",
             hint=f"give {least} or more, or a larger delta",
         )
     if not engine.layers:
@@ -189,6 +192,15 @@ def _check(task: Task, problems: Sequence[Any], fitting: int, engine: Engine, de
                 f"the problem {shown(problem)} is nothing JSON can hold", hint="give problems as strings"
             ) from None
     refuse_repeats(task, problems)
+
+
+def _asks(task: Task, problem: Any) -> bool:
+    """Whether there may be a question; one that fails for want of a thought is a question all the same."""
+    try:
+        with guarded("question", RkscTotError):
+            return task.question(validated(task, problem), Path()) is not None
+    except (Raised, RkscTotError):
+        return True
 
 
 def _probe(task: Task, searched: Sequence[Searched]) -> tuple[Probe, Wording]:

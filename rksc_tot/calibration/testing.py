@@ -112,7 +112,9 @@ def _tested(
     if passed:
         return Outcome(examples=len(examples), walk=walk, chosen=passed - 1)
     if not walk:
-        why = f"on the fitting part no threshold keeps the errors within {levels(delta)[-1]:.1%}"
+        why = (
+            f"on the fitting part no threshold keeps the errors within {levels(delta)[-1]:.1%}, twice what is asked for"
+        )
     elif walk[0].n < needed:
         why = (
             f"the strictest candidate acts at {walk[0].n} of {len(examples)} {what}s with {walk[0].k} errors; "

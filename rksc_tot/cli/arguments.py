@@ -113,10 +113,8 @@ def rksc_of(calibration: str | None, sibling: float | None, audit: float) -> RKS
     from rksc_tot.policies.asks import ASKS
     from rksc_tot.rksc import RKSC
 
-    if calibration is None and sibling is None:
-        return None
-    alike = None if sibling is None else ASKS(tau=sibling)
-    return RKSC(calibration=calibration, sibling=alike, audit=audit).loaded()
+    asked = RKSC(calibration=calibration, sibling=None if sibling is None else ASKS(tau=sibling), audit=audit)
+    return None if calibration is None and sibling is None else asked.loaded()
 
 
 def budget_of(tokens: int | None, nodes: int | None, verifier_calls: int | None, seconds: float | None) -> Budget:

@@ -60,7 +60,8 @@ def write_result(result: Result, as_json: bool) -> None:
         Console().print(report(result))
         return
     record = {name: getattr(result, name) for name in Result.model_fields}
-    record["ledger"] = {**result.ledger.model_dump(), "prefill_saved": result.ledger.prefill_saved}
+    saved = {name: getattr(result.ledger, name) for name in ("prefill_saved", "layers_saved")}
+    record["ledger"] = {**result.ledger.model_dump(), **saved}
     record["tree"] = json.loads(result.tree.to_json())
     print(_strict_json(record))
 

@@ -136,6 +136,11 @@ class PhrasingVerdict(Protocol):
         """Whether it stands on KV that it took over, so that what follows is not exact."""
         ...
 
+    @property
+    def why(self) -> str | None:
+        """Why not, where it does not."""
+        ...
+
 
 class LabelScores(NamedTuple):
     """``probabilities``: of each label, summing to 1 over the labels. ``outside``: model mass on anything else, 0..1, None

@@ -314,6 +314,7 @@ class MockEngine:
 
 class _NotKept:
     kept = False
+    why = "a mock engine has no KV"
 
 
 def _late(account: Account) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import platform
 from pathlib import Path
+
 import torch
 from torch import Tensor, nn
 

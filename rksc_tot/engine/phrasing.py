@@ -16,6 +16,7 @@ from torch import Tensor
 
 from rksc_tot.cache.prefix_tree import Segment
 from rksc_tot.engine.base import Account
+from rksc_tot.engine.handle import KVHandle
 from rksc_tot.engine.jobs import Job
 from rksc_tot.engine.passes import claim, compute
 from rksc_tot.engine.plan import Block, build
@@ -23,7 +24,6 @@ from rksc_tot.engine.reading import StateKeeper
 from rksc_tot.engine.rotation import PROBES, Rotation, find_rotation
 from rksc_tot.engine.splice import compute_rest, overlap, take_over
 from rksc_tot.engine.stepper import Stepper
-from rksc_tot.engine.handle import KVHandle
 from rksc_tot.engine.transformers_engine import TransformersEngine
 from rksc_tot.errors import CacheError, EngineError, RkscTotError
 from rksc_tot.policies.asks import GATES, Phrasing, Signals, sigma, wording

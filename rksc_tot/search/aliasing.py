@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from rksc_tot.policies.asks import ASKS
 
 
+ENOUGH = 4  # audited aliases before anything is said of them
+
+
 class Alias(NamedTuple):
     """A thought that became one with a node."""
 
@@ -42,6 +45,8 @@ class Aliasing:
         Of the search.
     rng : callable
         The random stream of the search by that name.
+    warn : callable
+        Where it is told, as topic and message, that the audit finds much harm.
     """
 
     def __init__(
@@ -53,7 +58,9 @@ class Aliasing:
         engine: SharingEngine,
         account: Account,
         rng: Callable[..., random.Random],
+        warn: Callable[[str, str], None],
     ) -> None:
+        self._warn = warn
         self._asks, self._audit = asks, audit
         self._task, self._problem, self._engine, self._account, self._rng = task, problem, engine, account, rng
         self._siblings: dict[int, list[Node]] = {}
@@ -104,6 +111,12 @@ class Aliasing:
                 row.kl += kl
                 row.top1 += top1
                 row.flips += (not top1) if one is None or other is None else one != other
+            if row.audited >= ENOUGH and 2 * row.top1 < row.audited:
+                self._warn(
+                    "sibling sharing",
+                    f"sibling sharing joins thoughts that the model goes on from differently: at {row.audited - row.top1} of "
+                    f"{row.audited} audited; raise tau, now {self._asks.tau:g}",
+                )
         finally:
             for alias in audited:
                 self._engine.release(alias.handle)

@@ -81,6 +81,7 @@ class Search:
         self.tree = ReasoningTree()
         self.ledger = Ledger()
         self.limits = Limits(budget or Budget(), self.ledger, lambda reason: self._emit(BudgetHit, reason=reason))
+        self._warned: set[str] = set()
         self.prompt, found = judge_root(task, problem)
         self._names = (seed, str(problem))
         self._warned: set[str] = set()
@@ -88,10 +89,15 @@ class Search:
         self.gate = None if rksc is None else Gate(rksc, engine, self.ledger, self.rng, self.warn)
         self._aliasing = None
         if rksc is not None and rksc.sibling is not None and isinstance(engine, SharingEngine):
-            self._aliasing = Aliasing(rksc.sibling, rksc.audit, task, problem, engine, self.account, self.rng)
+            self._aliasing = Aliasing(
+                rksc.sibling, rksc.audit, task, problem, engine, self.account, self.rng, self.warn
+            )
         self._wordings = None
-        if phrasings := other_phrasings(task, problem):
-            rule = None if rksc is None else rksc.phrasing
+        rule = None if rksc is None else rksc.phrasing
+        phrasings = other_phrasings(task, problem)
+        if rule is not None and not phrasings:
+            raise ConfigError("phrasing is to be shared, and the task has no phrasings", hint="write Task.phrasings")
+        if phrasings:
             self._wordings = Wordings(phrasings, rule, engine, self.account, self._names, self.warn)
         self._writer = Writer(
             task, problem, engine, self.account, self._names, self._aliasing is not None, self._rivals, self._wordings

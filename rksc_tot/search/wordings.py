@@ -74,6 +74,9 @@ class Wordings:
             return self._engine.open(prompt, self._account), True
         key = stream_key(*self._names, "phrasing", str(prompt))
         handle, verdict = await self._engine.open_phrasing(prompt, root, self._rule, self._account, key)
+        if not verdict.kept:
+            self._account.ledger.phrasing.sent_back += 1
+            self._warn("phrasing", f"a phrasing is computed by itself, without KV of the prompt's: {verdict.why}")
         return handle, not verdict.kept
 
     def close(self) -> None:

@@ -11,7 +11,8 @@ from tests.calibration.conftest import LAYERS, WORTH, make_engine, make_task, wr
 
 
 def edited(calibration, change):
-    record = json.loads(calibration.model_dump_json())
+    """The file after an edit by hand."""
+    record = json.loads(calibration.model_dump_json()) | {"seal": calibration._seal()}
     change(record)
     return json.dumps(record)
 
@@ -68,7 +69,7 @@ def named(engine, name):
     ],
 )
 def test_another_model_task_or_wording_is_refused_and_what_differs_is_said(accepted, engine, task, message):
-    with pytest.raises(ConfigError, match=f"was made for something else: .*{message}.* - calibrate again"):
+    with pytest.raises(ConfigError, match=f"was made for something else: .*{message}.* - make one with"):
         accepted.check(engine(), task())
 
 
@@ -136,3 +137,21 @@ def test_a_file_that_cannot_be_read_or_written_is_a_sentence(accepted, tmp_path)
 def test_the_bound_is_that_of_the_chosen_step(accepted):
     assert 0 < accepted.bound(accepted.exit) <= accepted.delta
     assert accepted.bound(accepted.skip) is None
+
+
+def test_an_edit_that_holds_together_is_refused_all_the_same(accepted, tmp_path):
+    def loosen(record):
+        layer = min(record["exit"]["walk"][0]["rule"]["thresholds"])
+        record["exit"]["walk"][0]["rule"]["thresholds"][layer] = 0.0001
+
+    for change in (loosen, lambda record: record.update(task="another"), lambda record: record.update(seal="0" * 64)):
+        with pytest.raises(ConfigError, match="has been changed since it was written"):
+            load(tmp_path, edited(accepted, change))
+    assert load(tmp_path, edited(accepted, lambda record: None)) == accepted
+
+
+def test_another_task_is_refused_by_its_name(accepted):
+    task = make_task()
+    task.name = "another"
+    with pytest.raises(ConfigError, match="the task was '.*', and is 'another'"):
+        accepted.check(make_engine(), task)

@@ -4,7 +4,7 @@ import pytest
 
 from rksc_tot import calibrate, solve
 from rksc_tot.engine.mock import MockEngine
-from rksc_tot.errors import ConfigError, EngineError, TaskError, VerifierError
+from rksc_tot.errors import ConfigError, EngineError, TaskError
 from rksc_tot.policies.cgee import Margins, RivalStop, VerifySkip, exit_layer, likeliest
 from rksc_tot.policies.ltt import at_most
 from rksc_tot.task import Question
@@ -126,7 +126,8 @@ def test_nothing_is_left_of_the_searches():
         (
             0.01,
             0.05,
-            "takes at least 299 problems, if there is no error among them, and of 90 given 18 make the rules - give 373 or more",
+            "takes at least 299 problems, if there is no error among them; 90 are given, of which 18 make the rules and 72 test "
+            "them - give 373 or more",
         ),
         (0.05, 0.001, "at least 135 problems"),
         (0, 0.05, "delta is 0 "),
@@ -183,7 +184,7 @@ def test_one_bad_problem_does_not_end_the_run_and_nothing_but_bad_ones_does():
 
 
 def test_a_task_without_a_question_or_with_changing_labels_is_refused():
-    with pytest.raises(VerifierError, match="the task has no question for it"):
+    with pytest.raises(TaskError, match="the task has no question to be answered early"):
         run(task=make_task(question=lambda problem, path: None))
 
     def changing(problem, path):
