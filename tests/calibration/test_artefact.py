@@ -153,5 +153,5 @@ def test_an_edit_that_holds_together_is_refused_all_the_same(accepted, tmp_path)
 def test_another_task_is_refused_by_its_name(accepted):
     task = make_task()
     task.name = "another"
-    with pytest.raises(ConfigError, match="the task was '.*', and is 'another'"):
+    with pytest.raises(ConfigError, match=r"the task was '.*', and is 'another'"):
         accepted.check(make_engine(), task)
