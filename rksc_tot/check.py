@@ -15,7 +15,7 @@ from rksc_tot.search import Search
 from rksc_tot.search.judgement import read_answer, read_verdict, thought_fault
 from rksc_tot.search.wordings import other_phrasings
 from rksc_tot.seeds import stream_keys
-from rksc_tot.task import Path, Reject, Task, Thought
+from rksc_tot.task import Path, Prompt, Reject, Task, Thought
 from rksc_tot.tree import Node
 
 T = TypeVar("T")
@@ -62,7 +62,8 @@ def check_task(task: Task, problem: Any, engine: Engine | None = None) -> list[F
     valid = check.problem(problem)
     if not check.failed("validate"):
         prompt = check.prompt("prompt", valid)
-        check.phrasings(valid)
+        if prompt is not None:
+            check.phrasings(valid, prompt)
         check.is_solution(valid)
         check.state_key(valid, Path())
         sample = check.sampled(valid, prompt, engine) if engine is not None else None
@@ -140,9 +141,9 @@ class _Check:
         self.report("error" if fault else "ok", what, f"{what} {fault}" if fault else f"{what} is {shown(prompt)}")
         return None if fault else prompt
 
-    def phrasings(self, problem: Any) -> None:
+    def phrasings(self, problem: Any, prompt: Prompt) -> None:
         try:
-            prompts = other_phrasings(self.task, problem)
+            prompts = other_phrasings(self.task, problem, prompt)
         except TaskError as error:
             self.report("error", "phrasings", str(error).removesuffix(f" - {error.hint}"))
             return

@@ -33,7 +33,8 @@ class Lossy(BaseModel):
 class SharedKV(Lossy):
     """An approximate sharing of KV; what its audit found is about the next token.
 
-    ``acted``, ``audited``, ``flips``: as in :class:`Lossy`. ``tokens``: rows that were not computed because of it. ``kl``: the
+    ``acted``, ``audited``, ``flips``: as in :class:`Lossy`. ``tokens``: those whose KV was taken over and so not
+    computed, or, of siblings, was given back. ``kl``: the
     sum over the audited of KL(exact || shared) of the next token, nats. ``top1``: of those audited, how many had the same
     likeliest next token. ``sent_back``: how often it was tried and not taken.
     """
@@ -64,9 +65,9 @@ class Ledger(BaseModel):
     ``evicted_tokens``: resident tokens that went to make room for this search.
     ``verifier_layers``: decoder layers run for label questions, summed over questions; ``verifier_layers_full``: what that
     would have been without exits and skips.
-    ``layer_exit``: label questions whose pass stopped at a layer (CGEE). ``verify_skip``: groups of siblings scored by
-    generation confidence, without asking. ``rival_stop``: nodes some of whose branches were not decoded to their end because
-    another was decisive.
+    ``layer_exit``: label questions whose pass stopped at a layer, or would have where it was audited (CGEE). ``verify_skip``:
+    groups of siblings scored by generation confidence, without asking. ``rival_stop``: expansions some of whose branches were
+    not decoded to their end because another was decisive.
     ``phrasing``: prompts that took over the KV of another wording (ASKS). ``sibling``: thoughts that became one with a sibling
     of other words.
     ``peak_kv_bytes``: most KV resident in the engine during a pass of this search, what other searches left included.

@@ -109,9 +109,7 @@ def test_nodes_under_kv_that_was_taken_over_say_so_and_others_do_not():
         assert row.tokens > 0
         assert result.settings["rksc"]["phrasing"]["gate"] == "margin"
         engine.clear()
-        again = solve(
-            Twice(), "4 5 6 10", engine=engine, strategy=BFS(b=2, k=8)
-        )  # nobody meets what was approximate
+        again = solve(Twice(), "4 5 6 10", engine=engine, strategy=BFS(b=2, k=8))  # nobody meets what was approximate
         assert [(n.text, n.score) for n in again.tree] == [(n.text, n.score) for n in plain.tree]
         engine.check_integrity()
 
@@ -122,3 +120,33 @@ def test_sharing_over_an_engine_without_kv_is_refused():
 
     with pytest.raises(ConfigError, match="ASKS needs the KV"):
         solve(task(), "go", engine=Remote(echo), rksc=RKSC(phrasing=Phrasing(gate="margin", threshold=0)))
+
+
+def test_no_wording_is_opened_that_no_branch_starts_from():
+    engine = MockEngine(echo)
+    opened = []
+    engine.open, plain = lambda prompt, account: opened.append(prompt) or plain(prompt, account), engine.open
+    solve(task(), "go", engine=engine, strategy=BFS(b=1, k=1))
+    assert opened == ["go\n"]
+
+
+def test_text_and_messages_do_not_mix():
+    mixed = task(([{"role": "user", "content": "go"}],))
+    with pytest.raises(TaskError, match="some are text, some messages"):
+        solve(mixed, "go", engine=MockEngine(echo))
+
+
+def test_a_rule_for_phrasings_a_task_does_not_have_is_refused():
+    with pytest.raises(ConfigError, match="the task has no phrasings"):
+        solve(
+            task(()), "go", engine=MockEngine(echo, layers=2), rksc=RKSC(phrasing=Phrasing(gate="margin", threshold=0))
+        )
+
+
+def test_why_a_phrasing_does_not_share_is_said(caplog):
+    strict = Phrasing(gate="margin", threshold=0.9999999, least=2)
+    with load_engine() as engine:
+        result = solve(Twice(), "4 5 6 10", engine=engine, strategy=BFS(b=2, k=8), rksc=RKSC(phrasing=strict))
+    assert "margin is" in caplog.text
+    assert (result.ledger.phrasing.acted, result.ledger.phrasing.sent_back) == (0, 1)
+    assert all(node.exact for node in result.tree)

@@ -42,8 +42,11 @@ class LMValue(Verifier):
         ]
 
     def bounds(self, search: Search, node: Node) -> tuple[float, float] | None:
-        """The worth of the worst and of the best label; None where there is no question."""
+        """The worth of the worst and of the best label; None where there is no question, or another than was calibrated."""
         question = self.question(search, node)
+        held = None if search.rksc is None else search.rksc.held
+        if held is not None and isinstance(question, Question) and tuple(question.labels) != held.labels:
+            return None
         worth = question.labels.values() if isinstance(question, Question) else ()
         return (min(worth), max(worth)) if worth else None
 

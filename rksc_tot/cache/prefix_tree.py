@@ -84,7 +84,7 @@ class PrefixTree:
         """
         if alone and not at.children and not at.handles and at.parent is not None:
             at.tokens.append(token)
-            at.logits = None
+            at.logits = at.states = None
             return at
         return self.walk(at, (token,))
 

@@ -11,6 +11,7 @@ from rksc_tot.errors import TaskError
 from rksc_tot.faults import question_fault
 from rksc_tot.guard import Raised, guarded
 from rksc_tot.search.judgement import judge, judge_root, validated
+from rksc_tot.search.wordings import other_phrasings
 from rksc_tot.task import Path, Task
 
 if TYPE_CHECKING:
@@ -56,7 +57,9 @@ def wording_of(task: Task, problem: Any, thoughts: Sequence[str]) -> Wording:
     if question is not None and (fault := question_fault(question)):
         raise TaskError(fault)
     asked = None if question is None else [question.text, list(question.labels.items())]
-    told = [prompt, task.stop[0] if task.keep_stop and task.stop else "", [thought.text for thought in path], asked]
+    others = other_phrasings(task, valid, prompt)
+    told = [prompt, task.stop[0] if task.keep_stop and task.stop else "", [thought.text for thought in path], asked,
+            *([others] if others else [])]  # fmt: skip
     labels = () if question is None else tuple(question.labels)
     return Wording(_hash(json.dumps(told, default=_plain).encode(errors="surrogatepass")), labels)
 

@@ -80,7 +80,7 @@ def calibrate(
         be looked at between its layers.
     TaskError
         If the task has no question, or its labels change from node to node.
-    RkscTotError
+    Exception
         The error of the first problem, if all of them failed.
     """
     return run_async(
@@ -112,14 +112,14 @@ async def acalibrate(
     if concurrency < 1:
         raise ConfigError(f"concurrency is {concurrency}", hint="use at least 1")
     gate = asyncio.Semaphore(concurrency)
-    errors: list[RkscTotError] = []
+    errors: list[Exception] = []
 
     async def one(at: int, problem: Any) -> Searched | None:
         verifier = TracedValue()
         async with gate:
             try:
                 result = await asolve(task, problem, engine=engine, strategy=strategy, verifier=verifier, seed=seed)
-            except RkscTotError as error:  # a bad problem must not end the run
+            except Exception as error:  # a bad problem must not end the run, whatever a plug-in raises on it
                 errors.append(error)
                 return None
             finally:
@@ -174,7 +174,7 @@ def _check(task: Task, problems: Sequence[Any], fitting: int, engine: Engine, de
     if problems and not _asks(task, problems[0]):
         raise TaskError("the task has no question to be answered early", hint="write Task.question")
     if len(problems) - fitting < needed:
-        least = next(n for n in range(needed, 2 * needed + FITTING) if n - n // FITTING >= needed)
+        least = needed + (needed - 1) // (FITTING - 1)
         raise ConfigError(
             f"testing rules at delta {delta:g} and alpha {alpha:g} takes at least {needed} problems, if there is no error "
             f"among them; {len(problems)} are given, of which {fitting} make the rules and {len(problems) - fitting} test them",

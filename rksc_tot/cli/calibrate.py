@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -9,6 +10,13 @@ import typer
 
 from rksc_tot.cli.arguments import AsJson, Debug, Device, Dtype, Model, Seed, Settings, importable_here, settings_of
 from rksc_tot.cli.failing import NOT_SOLVED, one_sentence
+from rksc_tot.errors import ConfigError
+
+
+def check_writable(out: Path) -> None:
+    """Refuse a file that cannot be written, before anything is searched."""
+    if out.is_dir() or not out.absolute().parent.is_dir() or not os.access(out.absolute().parent, os.W_OK):
+        raise ConfigError(f"{str(out)!r} cannot be written", hint="name a file in a folder that is there")
 
 
 def calibrate(
@@ -58,6 +66,7 @@ def calibrate(
         importable_here(task, strategy)
         chosen = load_task(task)
         check_risk(delta, alpha)
+        check_writable(out)
         search = STRATEGIES.make(strategy, **(usual_settings(chosen, strategy) | settings_of(settings or [])))
         found = calibration_problems(problems or [], file, training, without, rows, most, seed)
         check_model(model)
@@ -70,11 +79,12 @@ def calibrate(
                 )  # fmt: skip
         finally:
             engine.close()
-        calibration.save(out)
         if as_json:
             print(calibration.model_dump_json())
         else:
             Console().print(calibrated(calibration))
+        calibration.save(out)
+        if not as_json:
             Console().print(f"written to {out}", markup=False)
         if not calibration.accepted:
             raise typer.Exit(NOT_SOLVED)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rksc_tot.cache.prefix_tree import PrefixTree, Segment
 from rksc_tot.engine.base import Account, Completion, Finish, GenerateRequest
@@ -136,6 +136,7 @@ class Generation(Job):
         self.room = min(request.max_tokens, context - base.end)
         self.streams = [Stream(key) for key in request.streams]
         self.done: list[Completion] = []
+        self.states: dict[Segment, Any] = {}  # by the end of a completion: [L, H] of the row that predicts it
         self.step = 0  # tokens sampled so far by every live branch
         before = [t for s in base.lineage()[-CONTEXT_FOR_DECODER:] for t in s.tokens][-CONTEXT_FOR_DECODER:]
         first = Twig(base, range(len(self.streams)), Written(tokenizer, before), [])
@@ -270,7 +271,7 @@ class Generation(Job):
         if self.scratch_from is None:
             handle = self.tree.walk(self.base, tokens)
             self.tree.hold(handle)
-            handle.states = twig.tip.states
+            self.states[handle] = twig.tip.states
         self.done.append(Completion(text[:shown], tokens, tuple(logprobs), finish, tuple(branches), handle))
 
     def _closing(self, written: int) -> list[int]:

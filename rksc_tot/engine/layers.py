@@ -101,7 +101,7 @@ class Watched:
     def _watch(self, layer: int, hidden: Tensor) -> Tensor:
         def look(rows: Sequence[int]) -> Tensor:
             places = rows if self._alive is None else [self._place[row] for row in rows]
-            return hidden[0, torch.tensor(places, device=hidden.device)]
+            return hidden[0, torch.tensor(places, dtype=torch.long, device=hidden.device)]
 
         leaving = {row for watcher in self._watchers for row in watcher.after(layer, look)}
         if not leaving or layer == len(self._layers):

@@ -24,11 +24,13 @@ from rksc_tot.engine.reading import StateKeeper
 from rksc_tot.engine.rotation import PROBES, Rotation, find_rotation
 from rksc_tot.engine.splice import compute_rest, overlap, take_over
 from rksc_tot.engine.stepper import Stepper
-from rksc_tot.engine.transformers_engine import TransformersEngine
+from rksc_tot.engine.transformers_engine import CLOSED, TransformersEngine
 from rksc_tot.errors import CacheError, EngineError, RkscTotError
 from rksc_tot.policies.asks import GATES, Phrasing, Signals, sigma, wording
 from rksc_tot.seeds import stream_key
 from rksc_tot.task import Prompt
+
+MOST_KEPT = 4  # the part of the KV budget that may hold what cannot be evicted: 1/4
 
 
 class Audit(NamedTuple):
@@ -107,6 +109,12 @@ class Phrasings:
             return None, sent_back._replace(why="the reference itself stands on KV that it took over")
         if run.length < rule.least:
             return None, sent_back._replace(why=f"{run.length} tokens could be taken over, fewer than {rule.least}")
+        pinned = sum(len(segment.slots) for segment in tree.segments() if segment.keep) + len(borrower)
+        if pinned > tree.pool.limit // MOST_KEPT:
+            return None, sent_back._replace(
+                why=f"{pinned} tokens that may not be evicted would take more than 1/{MOST_KEPT} of the KV budget"
+            )
+        evicted = tree.evicted_tokens
         branch = tree.walk(tree.sprout(keep=True), borrower)
         tree.hold(branch)
         tree.pin(branch)
@@ -131,6 +139,7 @@ class Phrasings:
         except CacheError as full:  # there may be room for the prompt by itself
             return None, sent_back._replace(why=str(full))
         finally:
+            account.ledger.evicted_tokens += tree.evicted_tokens - evicted
             tree.unpin(branch)
             if not kept:
                 tree.drop(branch)
@@ -255,7 +264,10 @@ async def open_phrasing(
         with engine._books():
             return sharing.open(exact.segment, reference.segment, rule, account, key)
 
-    task = engine._worker.submit(work)
+    try:
+        task = engine._worker.submit(work)
+    except RuntimeError:
+        raise EngineError(CLOSED) from None  # closed meanwhile: its handles went with it
     try:
         branch, verdict = await asyncio.wrap_future(task)
     except BaseException as error:
@@ -274,6 +286,6 @@ def _give_up(engine: TransformersEngine, exact: KVHandle, done: Future[tuple[Seg
     """Nobody waits any more: give back what was opened."""
     with engine._books():
         exact.released = True
-        engine.cache.drop(exact.segment)
+        engine.cache.drop(exact.segment, prompt=True)
         if not done.cancelled() and done.exception() is None and (branch := done.result()[0]) is not None:
             engine.cache.drop(branch)

@@ -189,8 +189,8 @@ class TransformersEngine:
             ]  # fmt: skip
         results: list[list[Completion]] = await self._run(jobs)
         return [
-            [c._replace(handle=self._adopt(c.handle, r.handle.messages)) for c in found]
-            for r, found in zip(requests, results, strict=True)
+            [c._replace(handle=self._adopt(c.handle, r, job)) for c in found]
+            for r, job, found in zip(requests, jobs, results, strict=True)
         ]
 
     async def label(self, requests: Sequence[LabelRequest], account: Account) -> list[LabelScores | None]:
@@ -224,10 +224,10 @@ class TransformersEngine:
 
         for one in (handle, *others):
             self._check(one)
-        states = handle.segment.states
-        found = [None if states is None or o.segment.states is None else sigma(states, o.segment.states, alpha)
-                 for o in others]  # fmt: skip
-        return [None if value is None else float(value) for value in found]
+        states = handle.states
+        return [
+            None if states is None or other.states is None else sigma(states, other.states, alpha) for other in others
+        ]
 
     async def open_phrasing(
         self, prompt: Prompt, reference: KVHandle, rule: Phrasing, account: Account, key: int = 0
@@ -392,9 +392,12 @@ class TransformersEngine:
         self._stepper.tree.hold(segment)
         return KVHandle(self, segment, messages)
 
-    def _adopt(self, segment: Segment | None, messages: Sequence[Message] | None) -> KVHandle | None:
+    def _adopt(self, segment: Segment | None, request: GenerateRequest, job: Generation) -> KVHandle | None:
         """A completion's segment is held already; wrap it."""
-        return None if segment is None else KVHandle(self, segment, messages)
+        if segment is None:
+            return None
+        states = job.states.get(segment) if request.states else None
+        return KVHandle(self, segment, request.handle.messages, states=states)
 
     def _following(self, handle: KVHandle, words: Prompt) -> list[int]:
         self._check(handle)

@@ -14,6 +14,8 @@ from typing import NamedTuple
 
 from rksc_tot.errors import ConfigError
 
+LEAST = 1e-6  # no set of examples is large enough to show less
+
 
 class Tried(NamedTuple):
     """A candidate of a walk: on how many examples it acted, on how many of those it erred, the p-value, the outcome."""
@@ -33,8 +35,10 @@ def check_risk(delta: float, alpha: float) -> None:
         It names the value and the range.
     """
     for name, value in (("delta", delta), ("alpha", alpha)):
-        if not 0 < value < 1:  # NaN is refused as well
-            raise ConfigError(f"{name} is {value}", hint="it lies between 0 and 1, such as delta 0.01 and alpha 0.05")
+        if not LEAST <= value < 1:  # NaN is refused as well
+            raise ConfigError(
+                f"{name} is {value}", hint=f"it lies between {LEAST:g} and 1, such as delta 0.01 and alpha 0.05"
+            )
 
 
 def at_most(k: int, n: int, p: float) -> float:

@@ -100,9 +100,10 @@ class Aliasing:
         if not audited:
             return
         try:
-            pairs = [(alias.handle, alias.into._handle) for alias in audited if alias.into._handle is not None]
+            there = [alias for alias in audited if alias.into._handle is not None]
+            pairs = [(alias.handle, alias.into._handle) for alias in there]
             row = self._account.ledger.sibling
-            labels = await self._labels(audited)
+            labels = await self._labels(there)
             for found, (one, other) in zip(await self._engine.divergence(pairs, self._account), labels, strict=True):
                 if found is None:
                     continue

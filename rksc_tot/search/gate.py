@@ -55,7 +55,7 @@ class Gate:
     def open(self, node: Node, request: LabelRequest) -> LabelRequest:
         """The request, allowed to exit, or traced where it is audited; as it was where the rule is not made for it."""
         rule, held = self.rksc.exit_rule, self.rksc.held
-        if rule is None or held is None or request.labels != held.labels or node.id in self._in_full:
+        if rule is None or held is None or request.labels != held.labels or node.id in self._in_full or not node.exact:
             return request
         if self._audited("layer exit", node):
             return replace(request, trace=True)
@@ -77,12 +77,13 @@ class Gate:
     # -- verify skip -------------------------------------------------------------------------------------------------
 
     def skip(
-        self, nodes: Sequence[Node], bounds: Callable[[Node], Bounds | None]
+        self, nodes: Sequence[Node], bounds: Callable[[Node], Bounds | None], brood: Callable[[Node], int]
     ) -> tuple[list[Node], list[list[Node]]]:
         """Score the siblings among ``nodes`` that need no verifier.
 
         A skipped node's score is its confidence, put where the verifier's scores lie: lowest + (highest - lowest) x
-        confidence.
+        confidence. What a calibration promises is about which sibling is the best; how siblings compare with others is not
+        part of it. Only whole groups are skipped: ``brood`` tells how many siblings a node has, itself included.
 
         Returns
         -------
@@ -94,7 +95,8 @@ class Gate:
         audited: list[list[Node]] = []
         for group in _siblings(nodes) if rule is not None else ():
             confidences = [confidence(node.logprobs) for node in group]
-            if rule is None or not all(node.logprobs for node in group) or not rule.decisive(confidences):
+            plain = all(node.logprobs and node.exact for node in group) and len(group) == brood(group[0])
+            if rule is None or not plain or group[0].parent in self._uncut or not rule.decisive(confidences):
                 continue
             ranges = [bounds(node) for node in group]
             if any(found is None for found in ranges):

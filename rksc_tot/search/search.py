@@ -84,7 +84,6 @@ class Search:
         self._warned: set[str] = set()
         self.prompt, found = judge_root(task, problem)
         self._names = (seed, str(problem))
-        self._warned: set[str] = set()
         self.rksc = rksc
         self.gate = None if rksc is None else Gate(rksc, engine, self.ledger, self.rng, self.warn)
         self._aliasing = None
@@ -94,7 +93,7 @@ class Search:
             )
         self._wordings = None
         rule = None if rksc is None else rksc.phrasing
-        phrasings = other_phrasings(task, problem)
+        phrasings = other_phrasings(task, problem, self.prompt)
         if rule is not None and not phrasings:
             raise ConfigError("phrasing is to be shared, and the task has no phrasings", hint="write Task.phrasings")
         if phrasings:
@@ -239,10 +238,19 @@ class Search:
         """Which nodes are left to be asked about, and which groups of them only for an audit."""
         if self.gate is None or self.verifier.free:
             return nodes, []
-        skipped, audited = self.gate.skip(nodes, partial(self.verifier.bounds, self))
+        skipped, audited = self.gate.skip(nodes, partial(self.verifier.bounds, self), self._brood)
         for node in skipped:
+            self._rate(node)
             self._emit(Scored, node=node.id, score=node.score, skipped=True)
         return [node for node in nodes if node.score is None], audited
+
+    def _brood(self, node: Node) -> int:
+        """How many siblings a node has, itself included."""
+        return 1 if node.parent is None else len(self.tree.children(self.tree[node.parent]))
+
+    def _rate(self, node: Node) -> None:
+        if node._handle is not None and node.score is not None:
+            self.engine.rate(node._handle, node.score, node.depth)
 
     def _write(self, nodes: list[Node], scores: Sequence[float | VerifierError | None]) -> None:
         failed: list[tuple[Node, VerifierError]] = []
@@ -254,8 +262,7 @@ class Search:
             else:
                 node.score = usable(score, node, self.verifier.name)
                 self._verifier_works = True
-                if node._handle is not None:
-                    self.engine.rate(node._handle, node.score, node.depth)
+                self._rate(node)
                 self._emit(Scored, node=node.id, score=node.score, layer=node.layer)
         if failed and not self._verifier_works:
             raise failed[0][1]

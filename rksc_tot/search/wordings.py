@@ -6,11 +6,12 @@ turn. With a rule for it (ASKS, phrasing), a phrasing takes over the KV of what 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from rksc_tot.engine.base import Account, Engine, SharingEngine
-from rksc_tot.errors import ContextOverflow, TaskError
+from rksc_tot.errors import CacheError, ContextOverflow, TaskError
 from rksc_tot.faults import prompt_fault
 from rksc_tot.guard import Raised, guarded, shown
 from rksc_tot.policies.asks import Phrasing
@@ -59,15 +60,18 @@ class Wordings:
 
     async def deal(self, root: Any, k: int) -> list[Start]:
         """``k`` branches, dealt in turn over the root's own handle and the phrasings."""
-        while self._prompts:
+        while self._prompts and len(self._opened) < k - 1 and not self._late:
             prompt = self._prompts.pop(0)
             try:
                 self._opened.append(await self._open(prompt, root))
-            except ContextOverflow as error:
+            except (ContextOverflow, CacheError) as error:
                 self._warn("phrasing", f"the phrasing {shown(prompt)} is left out: {error}")
-        starts = [(root, True), *self._opened]
-        count = len(starts)
-        return [Start(handle, exact, range(n, k, count)) for n, (handle, exact) in enumerate(starts) if n < k]
+        starts = [(root, True), *self._opened][:k]
+        return [Start(handle, exact, range(n, k, len(starts))) for n, (handle, exact) in enumerate(starts)]
+
+    @property
+    def _late(self) -> bool:
+        return self._account.deadline is not None and time.perf_counter() >= self._account.deadline
 
     async def _open(self, prompt: Prompt, root: Any) -> tuple[Any, bool]:
         if self._rule is None or not isinstance(self._engine, SharingEngine):
@@ -85,13 +89,13 @@ class Wordings:
             self._engine.release(self._opened.pop()[0])
 
 
-def other_phrasings(task: Task, problem: Any) -> list[Prompt]:
-    """What the task's ``phrasings`` gives for a problem.
+def other_phrasings(task: Task, problem: Any, prompt: Prompt) -> list[Prompt]:
+    """What the task's ``phrasings`` gives for a problem, beside its ``prompt``.
 
     Raises
     ------
     TaskError
-        If it raises, or gives something that is no list of prompts.
+        If it raises, or gives something that is no list of prompts of the kind of the prompt, text or messages.
     """
     try:
         with guarded("phrasings"):
@@ -101,7 +105,9 @@ def other_phrasings(task: Task, problem: Any) -> list[Prompt]:
         raise TaskError(f"{raised} for {shown(problem)}", hint=HINT) from raised.error
     if prompts is None:
         raise TaskError(f"phrasings returned {shown(found)}, not a list of prompts", hint=HINT)
-    for prompt in prompts:
-        if fault := prompt_fault(prompt):
+    for other in prompts:
+        if fault := prompt_fault(other):
             raise TaskError(f"a phrasing of {shown(problem)} {fault}", hint=HINT)
+        if isinstance(other, str) != isinstance(prompt, str):
+            raise TaskError(f"of prompt and phrasings of {shown(problem)} some are text, some messages", hint=HINT)
     return prompts

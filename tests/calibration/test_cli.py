@@ -114,3 +114,14 @@ def test_problems_may_come_from_a_file_a_line_each(tmp_path):
     (tmp_path / "empty.txt").write_text("\n")
     with pytest.raises(ConfigError, match="holds no problem"):
         calibration_problems(file=tmp_path / "empty.txt")
+
+
+def test_a_file_that_cannot_be_written_is_refused_before_anything_is_searched(tmp_path):
+    from typer.testing import CliRunner
+
+    from rksc_tot.cli.commands import app
+
+    for out in (tmp_path / "nowhere" / "c.json", tmp_path):
+        found = CliRunner().invoke(app, ["calibrate", "game24", "4 5 6 10", "--out", str(out)])
+        assert found.exit_code == 2
+        assert "cannot be written" in found.output

@@ -16,6 +16,7 @@ from rksc_tot.engine.plan import Block, build
 from rksc_tot.engine.rotation import find_rotation
 from rksc_tot.engine.splice import overlap
 from rksc_tot.errors import CacheError, EngineError, UnsupportedModel
+from rksc_tot.models.tokenizer import build_tokenizer
 from rksc_tot.policies.asks import Phrasing
 from tests.engine.conftest import SHAPE, byte_tokenizer, llama
 
@@ -370,3 +371,31 @@ def test_sigma_compares_the_last_tokens_of_branch_and_reference(byte_engine):
     _, _, close = share(byte_engine, Phrasing(**ALL, recompute=0), prompt=same_end)
     _, _, apart = share(byte_engine, Phrasing(**ALL))
     assert -1 <= apart.signals.sigma < close.signals.sigma <= 1
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+async def test_a_phrasing_that_comes_to_nothing_leaves_the_books_balanced(cancelled):
+    import asyncio
+
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    tokenizer = build_tokenizer()
+    torch.manual_seed(0)
+    model = GPT2LMHeadModel(
+        GPT2Config(vocab_size=len(tokenizer), n_embd=48, n_layer=2, n_head=4, n_positions=128)
+    ).eval()
+    with TransformersEngine(model, tokenizer) as engine:
+        account = Account()
+        reference, same = engine.open("steps 4 5 6 10\n", account), engine.open("solve 4 5 6 10\n", account)
+        rule = Phrasing(gate="margin", threshold=0, least=2)
+        task = asyncio.ensure_future(engine.open_phrasing("solve 4 5 6 10\n", reference, rule, account))
+        if cancelled:
+            await asyncio.sleep(0)
+            task.cancel()
+        with pytest.raises((UnsupportedModel, asyncio.CancelledError)):
+            await task
+        await asyncio.sleep(0.05)
+        engine.check_integrity()
+        for handle in (reference, same):
+            engine.release(handle)
+        engine.check_integrity()

@@ -477,8 +477,8 @@ async def test_states_are_those_of_the_row_that_predicts_the_end_whoever_shares_
         states = engine.model(input_ids=before_the_end, output_hidden_states=True, use_cache=False).hidden_states
         for layer in range(1, engine.layers):
             expected = states[layer][0, -1]
-            torch.testing.assert_close(b.handle.segment.states[layer - 1], expected, atol=1e-4, rtol=0)
-        torch.testing.assert_close(a.handle.segment.states, b.handle.segment.states, atol=1e-4, rtol=0)
+            torch.testing.assert_close(b.handle.states[layer - 1], expected, atol=1e-4, rtol=0)
+        torch.testing.assert_close(a.handle.states, b.handle.states, atol=1e-4, rtol=0)
 
 
 async def test_divergence_of_a_path_from_itself_is_nothing(engine):
@@ -490,3 +490,25 @@ async def test_divergence_of_a_path_from_itself_is_nothing(engine):
     logs = [engine.forward.plain(h.tokens)[-1].double().log_softmax(-1) for h in (a, b)]
     assert other[0] == pytest.approx(float((logs[0].exp() * (logs[0] - logs[1])).sum()), abs=1e-4)
     assert account.ledger.prefill_tokens == account.ledger.distinct_tokens + account.ledger.recomputed_tokens
+
+
+async def test_states_stay_what_they_were_whatever_comes_after_and_whoever_writes_the_same(engine):
+    account = Account()
+    root = engine.open(PROMPT, account)
+    (found,) = await engine.generate([ask(root, "s", k=5, states=True)], account)
+    handles = [completion.handle for completion in found]
+    before = engine.similarity(handles[0], handles, 1.5)
+    await engine.generate([ask(handle, n, k=2, states=True) for n, handle in enumerate(handles)], account)
+    await engine.generate([ask(root, "s", k=5)], account)
+    engine.clear()
+    assert engine.similarity(handles[0], handles, 1.5) == before
+    assert None not in before
+
+
+async def test_a_prompt_in_chunks_is_no_hindrance_to_states():
+    tokenizer = byte_tokenizer()
+    with TransformersEngine(llama(len(tokenizer)), tokenizer, max_batch_tokens=4) as engine:
+        account = Account()
+        root = engine.open("a prompt that is longer than one pass", account)
+        (found,) = await engine.generate([ask(root, k=3, max_tokens=3, states=True)], account)
+        assert all(completion.handle.states is not None for completion in found)
