@@ -11,7 +11,9 @@ from rksc_tot.budget import Budget
 from rksc_tot.calibration import Calibration
 from rksc_tot.errors import ConfigError
 from rksc_tot.policies.cgee import Margins, VerifySkip, confidence
+from rksc_tot.search import Search
 from rksc_tot.strategies import BFS
+from rksc_tot.verifiers import LMValue
 from tests.calibration.conftest import LAYERS, between, make_engine, make_task
 
 EXIT = Margins(thresholds={3: 0.9})
@@ -265,3 +267,50 @@ def test_a_calibration_may_be_given_as_its_file(made, tmp_path):
 def test_what_is_no_rksc_is_refused():
     with pytest.raises(ConfigError, match=r"the rksc is \{\}, which is no RKSC - such as RKSC"):
         run({})
+
+
+# -- what a promise does not cover is not decided early --------------------------------------------------------------------
+
+
+async def children(made, **changes):
+    """A search with verify skip on, and the root's children."""
+    calibration = made(skip=SKIP).model_copy(update=changes)
+    search = Search(make_task(), "p", make_engine(), LMValue(), rksc=RKSC(calibration=calibration, audit=0.0))
+    return search, await search.expand([search.root], 6)
+
+
+async def test_a_whole_group_is_skipped_and_each_of_it_rated_for_eviction(made, monkeypatch):
+    rated = []
+    monkeypatch.setattr("rksc_tot.engine.mock.MockEngine.rate", lambda self, handle, score, depth: rated.append(score))
+    search, nodes = await children(made)
+    await search.score(nodes)
+    assert all(node.skipped for node in nodes)
+    assert rated == [node.score for node in nodes]
+
+
+async def test_a_part_of_a_group_is_asked_about(made):
+    search, nodes = await children(made)
+    assert len(nodes) > 2
+    await search.score(nodes[:-1])
+    assert not any(node.skipped for node in nodes)
+    assert search.ledger.verifier_calls == len(nodes) - 1
+
+
+async def test_a_question_with_other_labels_than_were_calibrated_is_asked(made):
+    search, nodes = await children(made, labels=("yes", "no"))
+    await search.score(nodes)
+    assert not any(node.skipped for node in nodes)
+
+
+async def test_nodes_that_stand_on_approximate_kv_are_asked_in_full(made):
+    search, nodes = await children(made)
+    nodes[0].exact = False
+    await search.score(nodes)
+    assert not any(node.skipped for node in nodes)
+    search = Search(make_task(), "p", make_engine(), LMValue(), rksc=RKSC(calibration=made(exit=EXIT), audit=0.0))
+    nodes = await search.expand([search.root], 6)
+    for node in nodes:
+        node.exact = False
+    await search.score(nodes)
+    assert all(node.layer is None for node in nodes)
+    assert search.ledger.layer_exit.acted == 0
