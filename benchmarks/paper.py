@@ -10,8 +10,8 @@ little to accept (``accepted``: how many of exit, skip and rivals).
 
 ``x_over_y.N``: time of x over time of y for a prompt of N tokens, all rounds together; ``mean.``: the mean over N;
 ``low``, ``high``: 95 % by bootstrap over rounds, each of which runs all conditions, in rotating order. ``short.``: 8 new
-tokens instead of 32. ``same_text``: whether every branch of b1, b2 and c is letter by letter that of (a).
-``verdict_difference``: the largest difference in the probability of a label.
+tokens instead of 32; ``--quick`` halves both. ``same_text``: whether every branch of b1, b2 and c is letter by letter that of
+(a). ``verdict_difference``: the largest difference in the probability of a label.
 """
 
 from __future__ import annotations
@@ -224,7 +224,7 @@ def measure(shape: str, device: str, dtype: str, rounds: int, quick: bool) -> Fi
         figures: Figures = {"accepted": sum(rule is not None for rule in rules), "packed": engine.forward.packed}
         for prefix, new in NEW.items():
             lengths = (64,) if quick else PROMPTS[prefix]
-            tasks = {length: work(length, new, vocabulary) for length in lengths}
+            tasks = {length: work(length, new // 2 if quick else new, vocabulary) for length in lengths}
             figures |= compare(found, tasks, 2 if quick else rounds, prefix)
     return figures
 

@@ -58,7 +58,7 @@ def runs(puzzles: Path | None, rows: str, trees: Path | None, models: Sequence[P
         label = f"{name}-{of.name}" if of else name
         model = ["--model", str(of)] if of else []
         command = ["-m", f"benchmarks.{name}", "--json", *shortly, *arguments, *model]
-        return Run(label, f"`{name}`{told}", _first_sentence(name), command)
+        return Run(label, f"`{name}`{told}", _explanation(name), command)
 
     yield benchmark("exactness")
     yield benchmark("overhead")
@@ -73,9 +73,10 @@ def _games(name: str, title: str, note: str, *arguments: str) -> Run:
     return Run(name, title, note, ["-m", "rksc_tot.cli", "compare", "game24", "--json", *arguments], games=True)
 
 
-def _first_sentence(name: str) -> str:
+def _explanation(name: str) -> str:
+    """What a benchmark says of itself and of its figures."""
     text = (Path(__file__).parent / f"{name}.py").read_text(encoding="utf-8")
-    return text.removeprefix('"""').split("\n\n")[0].replace("\n", " ").strip().removesuffix('"""')
+    return text.removeprefix('"""').split('"""')[0].strip()
 
 
 def carry_out(run: Run) -> None:
