@@ -33,7 +33,8 @@ class Lossy(BaseModel):
 class SharedKV(Lossy):
     """An approximate sharing of KV; what its audit found is about the next token.
 
-    ``acted``, ``audited``, ``flips``: as in :class:`Lossy`. ``tokens``: those whose KV was taken over and so not
+    ``acted``, ``audited``, ``flips``: as in :class:`Lossy`; the decision is the label the model chooses after either of two
+    siblings where the task has a question, else the likeliest next token. ``tokens``: those whose KV was taken over and so not
     computed, or, of siblings, was given back. ``kl``: the
     sum over the audited of KL(exact || shared) of the next token, nats. ``top1``: of those audited, how many had the same
     likeliest next token. ``sent_back``: how often it was tried and not taken.

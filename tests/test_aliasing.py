@@ -134,3 +134,13 @@ def test_on_a_real_model_tau_one_changes_nothing_and_a_low_tau_shares():
         assert 0 < loose.ledger.sibling.audited < loose.ledger.sibling.acted
         assert loose.ledger.nodes < plain.ledger.nodes
         model.check_integrity()
+
+
+def test_siblings_that_all_become_one_are_told_of_and_no_search_goes_without_an_audit(caplog):
+    words = [f"w{n}" for n in range(6)]
+    result = search(RKSC(sibling=ASKS(tau=0.5), audit=1e-9), words=words, alike=lambda a, b: 1.0)
+    assert "left one of 5 thoughts after node 0; raise tau, now 0.5" in caplog.text
+    assert result.ledger.sibling.audited == 1
+    caplog.clear()
+    search(RKSC(sibling=ASKS(tau=0.9)))
+    assert "left one of" not in caplog.text

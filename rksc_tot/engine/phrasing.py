@@ -105,6 +105,8 @@ class Phrasings:
         sent_back = Verdict(False, None, run.head, 0, exact.end - run.head, name)
         if not tree.missing(exact):
             return None, sent_back._replace(why="it is resident as it stands")
+        if run.head >= exact.end - 1:
+            return None, sent_back._replace(why="it is the reference, token by token")
         if any(segment.keep for segment in reference.lineage()):
             return None, sent_back._replace(why="the reference itself stands on KV that it took over")
         if run.length < rule.least:

@@ -104,7 +104,10 @@ class Phrasing(Settings):
         Least value of the gate. Under ``sigma`` it is τ, above 0, at most 1. No value is good for all models: see
         ``benchmarks.phrasing`` for how one is calibrated.
     gate
-        What is asked to be that high, see :data:`GATES`.
+        What is asked to be that high. ``lead``: the logit of the likeliest next token minus that of the second. ``margin``: the
+        same of their probabilities, 0..1. ``entropy``: minus that of the next token, nats. ``sigma``: the paper's σ, -1..1.
+        ``harm``: minus the KL to be expected by ``harm``, nats. ``safety``: the lead over the noise that ``harm`` stands for. The
+        last two keep nothing without ``harm``.
     alpha
         α of σ's layer weights. The paper has 1.5.
     recompute

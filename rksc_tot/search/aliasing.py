@@ -7,6 +7,7 @@ looked at closely: what comes next after both thoughts, and what the model says 
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -65,6 +66,7 @@ class Aliasing:
         self._task, self._problem, self._engine, self._account, self._rng = task, problem, engine, account, rng
         self._siblings: dict[int, list[Node]] = {}
         self._audited: list[Alias] = []
+        self._taken: Counter[int] = Counter()  # by parent
 
     def know(self, node: Node) -> None:
         """Note a new node, which later siblings may be like."""
@@ -85,17 +87,25 @@ class Aliasing:
         return max(alike, key=lambda pair: (pair[1], -pair[0].id), default=None)
 
     def take(self, path: Path, branch: str, handle: Any, into: Node, tokens: int) -> None:
-        """Book an alias. Its handle is given back, at once or after the audit."""
+        """Book an alias. Its handle is given back, at once or after the audit; the first of a search is always audited."""
         row = self._account.ledger.sibling
         row.acted += 1
         row.tokens += tokens
-        if self._rng("audit", "sibling", branch).random() < self._audit:
+        self._taken[into.parent or 0] += 1
+        first = row.acted == 1 and self._audit > 0  # so that no search goes without an audit
+        if first or self._rng("audit", "sibling", branch).random() < self._audit:
             self._audited.append(Alias(path, handle, into))
         else:
             self._engine.release(handle)
 
     async def audit(self) -> None:
-        """Compare the audited aliases with the nodes they became."""
+        """Compare the audited aliases with the nodes they became; say so where siblings have all become one."""
+        for parent, taken in self._taken.items():
+            if taken >= ENOUGH and len(self._siblings.get(parent, ())) == 1:
+                self._warn(
+                    "siblings",
+                    f"sibling sharing left one of {taken + 1} thoughts after node {parent}; raise tau, now {self._asks.tau:g}",
+                )
         audited, self._audited = self._audited, []
         if not audited:
             return

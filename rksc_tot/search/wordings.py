@@ -80,7 +80,9 @@ class Wordings:
         handle, verdict = await self._engine.open_phrasing(prompt, root, self._rule, self._account, key)
         if not verdict.kept:
             self._account.ledger.phrasing.sent_back += 1
-            self._warn("phrasing", f"a phrasing is computed by itself, without KV of the prompt's: {verdict.why}")
+            self._warn(
+                "phrasing", f"a phrasing takes over no KV of the prompt but their common beginning: {verdict.why}"
+            )
         return handle, not verdict.kept
 
     def close(self) -> None:

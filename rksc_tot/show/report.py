@@ -77,7 +77,7 @@ def _shared(ledger: Ledger) -> list[tuple[str, str]]:
                 if row.audited
                 else ""
             )
-            flips = f"{row.flips} decisions came out otherwise" if row.audited else ""
+            flips = f"{row.flips} decisions came out otherwise" if row.audited else "; none audited"
             lines.append((name, f"{row.acted} {what}, {row.tokens} tokens{found}{flips}"))
     return lines
 
