@@ -6,7 +6,7 @@ import asyncio
 import datetime as dt
 import random
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, Unpack
 
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
@@ -33,7 +33,23 @@ JSON: TypeAdapter[Any] = TypeAdapter(JsonValue)
 FITTING = 5  # one problem of so many makes the candidates
 
 
-def calibrate(
+class Options(TypedDict, total=False):
+    """What :func:`calibrate` hands on to :func:`acalibrate`."""
+
+    strategy: Strategy | str
+    delta: float
+    alpha: float
+    seed: int
+    concurrency: int
+    on_problem: Callable[[Any], None]
+
+
+def calibrate(task: Task | str, problems: Sequence[Any], *, engine: Engine, **options: Unpack[Options]) -> Calibration:
+    """:func:`acalibrate` for code that is not async."""
+    return run_async(acalibrate(task, problems, engine=engine, **options))
+
+
+async def acalibrate(
     task: Task | str,
     problems: Sequence[Any],
     *,
@@ -83,27 +99,6 @@ def calibrate(
     Exception
         The error of the first problem, if all of them failed.
     """
-    return run_async(
-        acalibrate(
-            task, problems, engine=engine, strategy=strategy, delta=delta, alpha=alpha, seed=seed,
-            concurrency=concurrency, on_problem=on_problem,
-        )
-    )  # fmt: skip
-
-
-async def acalibrate(
-    task: Task | str,
-    problems: Sequence[Any],
-    *,
-    engine: Engine,
-    strategy: Strategy | str = "bfs",
-    delta: float = 0.01,
-    alpha: float = 0.05,
-    seed: int = 0,
-    concurrency: int = 8,
-    on_problem: Callable[[Any], None] = lambda problem: None,
-) -> Calibration:
-    """:func:`calibrate` for code that is async."""
     task = load_task(task) if isinstance(task, str) else task
     shuffled = list(problems)
     random.Random(seed).shuffle(shuffled)

@@ -142,8 +142,6 @@ def _keeper(claims: Sequence[Claim]) -> StateKeeper | None:
     for made in claims:
         rows += [first + at for at in made.block.logits_at]
         first += made.rows
-    if not rows:
-        return None
     return StateKeeper(rows, [segment for made in claims for segment in made.ends])
 
 

@@ -399,3 +399,20 @@ async def test_a_phrasing_that_comes_to_nothing_leaves_the_books_balanced(cancel
         for handle in (reference, same):
             engine.release(handle)
         engine.check_integrity()
+
+
+async def test_what_cannot_be_evicted_takes_no_more_than_its_part_of_the_budget():
+    tokenizer = build_tokenizer()
+    rule = Phrasing(gate="margin", threshold=0, least=2)
+    for tokens, kept in ((100, True), (20, False)):
+        with TransformersEngine(llama(len(tokenizer)), tokenizer) as engine:
+            size = engine.bytes_per_token
+        with TransformersEngine(llama(len(tokenizer)), tokenizer, kv_budget=tokens * size) as engine:
+            account = Account()
+            reference = engine.open("steps 4 5 6 10\n", account)
+            handle, verdict = await engine.open_phrasing("solve 4 5 6 10\n", reference, rule, account)
+            assert verdict.kept is kept
+            assert kept or "may not be evicted" in verdict.why
+            for given in (reference, handle):
+                engine.release(given)
+            engine.check_integrity()
