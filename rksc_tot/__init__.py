@@ -34,6 +34,8 @@ if TYPE_CHECKING:
         VerifierError,
     )
     from rksc_tot.ledger import Ledger
+    from rksc_tot.many import asolve_many, solve_many
+    from rksc_tot.outcome import Outcome, Problem
     from rksc_tot.rksc import RKSC
     from rksc_tot.solve import Result, asolve, astream, solve, stream
     from rksc_tot.strategies import Strategy
@@ -53,7 +55,9 @@ __all__ = [
     "MissingExtra",
     "ModelLoadError",
     "Node",
+    "Outcome",
     "Path",
+    "Problem",
     "Question",
     "ReasoningTree",
     "Reject",
@@ -68,12 +72,14 @@ __all__ = [
     "Verifier",
     "VerifierError",
     "asolve",
+    "asolve_many",
     "astream",
     "calibrate",
     "check_task",
     "function_task",
     "load_engine",
     "solve",
+    "solve_many",
     "stream",
     "verifier",
 ]
@@ -98,6 +104,8 @@ _HOME = {
         "VerifierError",
     ),
     "ledger": ("Ledger",),
+    "many": ("asolve_many", "solve_many"),
+    "outcome": ("Outcome", "Problem"),
     "rksc": ("RKSC",),
     "solve": ("Result", "asolve", "astream", "solve", "stream"),
     "strategies": ("Strategy",),

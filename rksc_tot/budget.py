@@ -1,9 +1,12 @@
-"""Hard limits of one search."""
+"""Hard limits of one search, or of a whole run of searches."""
 
 from __future__ import annotations
 
-from pydantic import Field
+from typing import Annotated
 
+from pydantic import BeforeValidator, Field
+
+from rksc_tot.cache.size import kv_bytes
 from rksc_tot.settings import Settings
 
 
@@ -12,7 +15,8 @@ class Budget(Settings):
 
     ``tokens``: sampled tokens of all branches. ``nodes``: nodes beside the root. ``verifier_calls``: nodes scored;
     where only some of a level can be, the search ends there, since thoughts without scores cannot be told apart. ``seconds``:
-    wall time; no forward pass starts after it.
+    wall time; no forward pass starts after it. ``kv_bytes``: most KV resident for one search, a number or a text such as
+    ``64MiB``; what the search no longer needs goes first, and where that is not enough the search ends.
     """
 
     kind = "budget"
@@ -20,6 +24,9 @@ class Budget(Settings):
     nodes: int | None = Field(None, ge=1)
     verifier_calls: int | None = Field(None, ge=1)
     seconds: float | None = Field(None, gt=0, allow_inf_nan=False)
+    kv_bytes: Annotated[
+        int | None, BeforeValidator(lambda size: None if size is None else kv_bytes(size), json_schema_input_type=str)
+    ] = None
 
 
 class BudgetReached(Exception):

@@ -63,5 +63,9 @@ class CacheError(EngineError):
     """The KV arena is full and nothing in it may be evicted."""
 
 
+class AccountFull(CacheError):
+    """A search may hold no more KV, by its own budget."""
+
+
 class MissingExtra(RkscTotError, ImportError):
     """An optional dependency is not installed; the message names the extra."""

@@ -64,6 +64,7 @@ class Ledger(BaseModel):
     verifier was asked about. ``proposal_tokens``: scratch rows of *propose* prompts and replies, which are on no path.
     ``forward_passes``: passes that computed something for this search; several searches may share one.
     ``evicted_tokens``: resident tokens that went to make room for this search.
+    ``backoffs``: passes with rows of this search that ran out of memory and were tried again with fewer rows.
     ``verifier_layers``: decoder layers run for label questions, summed over questions; ``verifier_layers_full``: what that
     would have been without exits and skips.
     ``layer_exit``: label questions whose pass stopped at a layer, or would have where it was audited (CGEE). ``verify_skip``:
@@ -88,6 +89,7 @@ class Ledger(BaseModel):
     proposal_tokens: int = 0
     forward_passes: int = 0
     evicted_tokens: int = 0
+    backoffs: int = 0
     verifier_layers: int = 0
     verifier_layers_full: int = 0
     layer_exit: Lossy = Field(default_factory=Lossy)

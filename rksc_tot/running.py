@@ -43,6 +43,35 @@ def run_async(work: Coroutine[Any, Any, T]) -> T:
     return task.result()
 
 
+class LoopThread:
+    """An event loop in a daemon thread of its own, as a context: ``with LoopThread("name") as loop: loop.wait(work())``.
+
+    Between two calls of :meth:`wait` the loop goes on with the tasks it has. What it has left at the end is cancelled.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._thread = threading.Thread(target=lambda: run_async(self._serve()), name=name, daemon=True)
+        self._ready = threading.Event()
+
+    def wait(self, work: Coroutine[Any, Any, T]) -> T:
+        """The outcome of a coroutine, run in the loop."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def __enter__(self) -> LoopThread:
+        self._thread.start()
+        self._ready.wait()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.call_soon_threadsafe(self._over.set)
+        self._thread.join()
+
+    async def _serve(self) -> None:
+        self._loop, self._over = asyncio.get_running_loop(), asyncio.Event()
+        self._ready.set()
+        await self._over.wait()
+
+
 def _inside_a_loop() -> bool:
     try:
         asyncio.get_running_loop()

@@ -5,30 +5,30 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict, Unpack
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer
 
 from rksc_tot.budget import Budget, BudgetReached
 from rksc_tot.engine.base import Engine
-from rksc_tot.errors import ConfigError, RkscTotError, TaskError
+from rksc_tot.errors import RkscTotError
 from rksc_tot.events import Event
-from rksc_tot.faults import setting_faults
-from rksc_tot.guard import Raised, guarded, named, said, shown
+from rksc_tot.guard import named, said, shown
 from rksc_tot.ledger import Ledger
 from rksc_tot.rksc import RKSC
 from rksc_tot.running import run_async
 from rksc_tot.search import Search
-from rksc_tot.search.judgement import HINT, read_verdict, validated
+from rksc_tot.search.judgement import read_verdict, validated
+from rksc_tot.search.limits import Limits
+from rksc_tot.setup import Setup
 from rksc_tot.streaming import AsyncEventStream, EventStream
-from rksc_tot.task import Path, Task
+from rksc_tot.task import Task
 from rksc_tot.tree import ReasoningTree
 
 if TYPE_CHECKING:
     from rksc_tot.strategies.base import Strategy
     from rksc_tot.verifiers.base import Verifier
 
-T = TypeVar("T")
 REASONS = 10  # kept in a result
 
 
@@ -121,26 +121,8 @@ async def asolve(
         Whatever else ``strategy`` or ``on_event`` raises. Once there is a root, every exception, a cancellation
         included, has the best so far in its attribute ``result``.
     """
-    task = _task(task)
-    strategy = _strategy(strategy, task)
-    verifier = None if verifier is None else _verifier(verifier)
-    engine = _of_kind(Engine, engine, "engine", "load_engine makes one")  # type: ignore[type-abstract]
-    if budget is not None:
-        budget = _of_kind(Budget, budget, "budget", "such as Budget(tokens=1000)")
-    valid = validated(task, problem)
-    verifier = verifier or _verifier(usual_verifier(task, valid))
-    if rksc is not None:
-        rksc = _of_kind(RKSC, rksc, "rksc", "such as RKSC(calibration='embedded')").ready(engine, task, verifier.name)
-    search = Search(task, valid, engine, verifier, budget, seed, rksc=rksc)
-    try:
-        stopped = await _run(search, strategy, on_event)
-    except (Exception, asyncio.CancelledError) as error:
-        why = f"failed: {error if isinstance(error, RkscTotError) else named(error)}"
-        result = _result(search, strategy, problem, why)
-        with contextlib.suppress(AttributeError):  # an exception class may forbid it
-            error.result = result  # type: ignore[union-attr]
-        raise
-    return _result(search, strategy, problem, stopped)
+    setup = Setup.of(task, engine, strategy, verifier, budget, seed, rksc)
+    return await search_for(setup, problem, on_event)
 
 
 def solve(
@@ -171,6 +153,26 @@ def astream(task: Task | str, problem: Any, *, engine: Engine, **options: Unpack
     Parameters and errors are those of :func:`asolve`; errors are raised by the loop.
     """
     return AsyncEventStream(lambda on_event: asolve(task, problem, engine=engine, on_event=on_event, **options))
+
+
+async def search_for(
+    setup: Setup, problem: Any, on_event: Callable[[Event], None] | None = None, run: Limits | None = None
+) -> Result:
+    """:func:`asolve` with its arguments checked; ``run``: the limits of the many searches this is one of."""
+    task = setup.task
+    valid = validated(task, problem)
+    verifier = setup.judge_of(valid)
+    rksc = None if setup.rksc is None else setup.rksc.ready(setup.engine, task, verifier.name)
+    search = Search(task, valid, setup.engine, verifier, setup.budget, setup.seed, rksc=rksc, run=run)
+    try:
+        stopped = await _run(search, setup.strategy, on_event)
+    except (Exception, asyncio.CancelledError) as error:
+        why = f"failed: {error if isinstance(error, RkscTotError) else named(error)}"
+        result = _result(search, setup.strategy, problem, why)
+        with contextlib.suppress(AttributeError):  # an exception class may forbid it
+            error.result = result  # type: ignore[union-attr]
+        raise
+    return _result(search, setup.strategy, problem, stopped)
 
 
 async def _run(search: Search, strategy: Strategy, on_event: Callable[[Event], None] | None) -> str:
@@ -221,63 +223,3 @@ def _checked(search: Search, answer: str) -> bool | None:
     if fault:
         search.warn("check", f"{fault} on {shown(answer)}; the result is reported as not checked")
     return correct
-
-
-def _task(task: Task | str) -> Task:
-    if isinstance(task, str):
-        from rksc_tot.tasks import load_task
-
-        return load_task(task)
-    return _of_kind(Task, task, "task", "write a class of it, or use function_task")
-
-
-def usual_settings(task: Task, strategy: str) -> dict[str, Any]:
-    """The settings a task wants for a strategy given by its name.
-
-    Raises
-    ------
-    TaskError
-        If ``task.usual`` is no mapping of mappings.
-    """
-    for wrong in (wrong for name, wrong in setting_faults(task) if name == "usual"):
-        raise TaskError(wrong, hint=HINT)
-    return dict(task.usual.get(strategy, {}))
-
-
-def usual_verifier(task: Task, problem: Any) -> str:
-    """The verifier of a search that names none: the model's own judgement if the task has a question, else what is free.
-
-    No search asks at the root: a question that fails for want of a thought is a question all the same.
-    """
-    try:
-        with guarded("question"):
-            return "likelihood" if task.question(problem, Path()) is None else "lm_value"
-    except Raised:
-        return "lm_value"
-
-
-def _strategy(strategy: Strategy | str, task: Task) -> Strategy:
-    from rksc_tot.strategies.base import STRATEGIES, Strategy
-
-    if isinstance(strategy, str):
-        return STRATEGIES.make(strategy, **usual_settings(task, strategy))
-    return _of_kind(Strategy, strategy, "strategy", "give one, or the name of an installed one")
-
-
-def _verifier(verifier: Verifier | str) -> Verifier:
-    from rksc_tot.verifiers.base import VERIFIERS, Verifier
-
-    if isinstance(verifier, str):
-        return VERIFIERS.make(verifier)
-    plain = callable(verifier) and not isinstance(verifier, type)
-    hint = "put @verifier above the function" if plain else "give one, or the name of an installed one"
-    return _of_kind(Verifier, verifier, "verifier", hint)
-
-
-def _of_kind(kind: type[T], value: object, what: str, hint: str) -> T:
-    """The value, if it is of its kind. Raises ConfigError if not."""
-    if isinstance(value, kind):
-        return value
-    if isinstance(value, type) and kind in value.__mro__:
-        hint = f"give an object, such as {value.__name__}()"
-    raise ConfigError(f"the {what} is {shown(value)}, which is no {kind.__name__}", hint=hint)

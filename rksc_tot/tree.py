@@ -52,7 +52,12 @@ class Node(BaseModel):
     exact: bool = True
 
     _handle: Any = PrivateAttr(None)
-    _path: Path | None = PrivateAttr(None)
+    _thought: Thought | None = PrivateAttr(None)
+
+    @property
+    def thought(self) -> Thought:
+        """The thought as the task returned it; in a reloaded tree it has no state."""
+        return Thought(self.text) if self._thought is None else self._thought
 
     @property
     def likelihood(self) -> float:
@@ -100,6 +105,7 @@ class ReasoningTree:
         return node
 
     def _insert(self, node: Node) -> None:
+        node.model_fields_set.clear()  # nobody reads it, and it takes half a kilobyte
         self.graph.add_node(node.id, node=node)
         if node.parent is not None:
             self.graph.add_edge(node.parent, node.id)
@@ -118,7 +124,7 @@ class ReasoningTree:
 
     def path(self, node: Node) -> Path:
         """The thoughts from the root to ``node``."""
-        return Path(Thought(n.text) for n in self.lineage(node)[1:]) if node._path is None else node._path
+        return Path(n.thought for n in self.lineage(node)[1:])
 
     # -- export and reload, without KV -------------------------------------------------------------------------------
 

@@ -120,6 +120,8 @@ def test_a_problem_that_does_not_fit_is_an_error_of_one_sentence(args, says):
         (["solve", "game24", PUZZLE, "--max-seconds", "0"], "--max-seconds 0"),
         (["solve", "game24", PUZZLE, "--max-seconds", "nan"], "--max-seconds nan"),
         (["solve", "game24", PUZZLE, "--max-seconds", "inf"], "--max-seconds inf is no limit - leave it out"),
+        (["solve", "game24", PUZZLE, "--max-kv", "0"], "'0' is no KV budget"),
+        (["compare", "game24", PUZZLE, "--max-kv", "much"], "'much' is no KV budget"),
         (["solve", "game24", PUZZLE, "--set", "name=x"], "no setting 'name' - its settings are b, k"),
         (["solve", "game24", PUZZLE, "--model", " "], "--model is empty"),
         (["compare", "game24", PUZZLE, "--model", ""], "--model is empty"),
@@ -274,10 +276,13 @@ def test_any_error_is_a_sentence_and_a_traceback_only_with_debug(monkeypatch, er
     assert run("solve", "game24", PUZZLE, "--debug").exception is error
 
 
-def test_a_budget_that_ends_the_search_keeps_the_best_so_far():
-    result = run("solve", "game24", PUZZLE, "--max-nodes", "3")
+@pytest.mark.parametrize(
+    ("limit", "said"), [(["--max-nodes", "3"], "budget of 3 nodes"), (["--max-kv", "0.2kB"], "budget of 200 KV bytes")]
+)
+def test_a_budget_that_ends_the_search_keeps_the_best_so_far(limit, said):
+    result = run("solve", "game24", PUZZLE, *limit)
     assert result.exit_code == NOT_SOLVED
-    assert "budget of 3 nodes" in result.stdout
+    assert said in result.stdout
     assert "1. " in result.stdout
 
 

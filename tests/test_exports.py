@@ -7,9 +7,9 @@ import rksc_tot
 
 PUBLIC = {
     "Budget", "CacheError", "Calibration", "ConfigError", "ContextOverflow", "EngineError", "Ledger", "MissingExtra",
-    "ModelLoadError", "Node", "Path", "Question", "RKSC", "ReasoningTree", "Reject", "Result", "RkscTotError", "Sampling",
-    "Strategy", "Task", "TaskError", "Thought", "UnsupportedModel", "Verifier", "VerifierError", "asolve", "astream",
-    "calibrate", "check_task", "function_task", "load_engine", "solve", "stream", "verifier",
+    "ModelLoadError", "Node", "Outcome", "Path", "Problem", "Question", "RKSC", "ReasoningTree", "Reject", "Result", "RkscTotError", "Sampling",
+    "Strategy", "Task", "TaskError", "Thought", "UnsupportedModel", "Verifier", "VerifierError", "asolve", "asolve_many", "astream",
+    "calibrate", "check_task", "function_task", "load_engine", "solve", "solve_many", "stream", "verifier",
 }  # fmt: skip
 
 

@@ -55,3 +55,21 @@ def test_runs_of_a_model_are_named_after_its_folder(docs, tmp_path):
 def test_a_run_there_is_not_is_refused(docs):
     with pytest.raises(typer.BadParameter, match="no run none; there are games-roots"):
         page(docs, only=["none"])
+
+
+def test_what_a_gpu_has_left_is_shown_with_the_card(docs):
+    keep(docs, "scale", figures={"bytes_per_node": 1})
+    (docs / "figures" / "gpu-roofline-7b.json").write_text(
+        json.dumps({"name": "roofline", "figures": {"packed": False}, "environment": {"card": "Abacus 9"}})
+    )
+    text = page(docs)
+    assert "### `roofline` on Abacus 9" in text
+    assert "roofline-7b" in text
+    assert "| `packed` | False |" in text
+    assert "card Abacus 9." in text
+
+
+def test_every_run_but_the_games_is_a_benchmark_that_explains_itself():
+    found = [run for run in results.runs(None, "", None, [], quick=True) if not run.games]
+    assert {"scale", "throughput", "roofline", "attention", "prm_depth", "peers"} <= {run.name for run in found}
+    assert all(run.command[:3] == ["-m", f"benchmarks.{run.name}", "--json"] and len(run.note) > 200 for run in found)

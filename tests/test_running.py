@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from rksc_tot.running import run_async
+from rksc_tot.running import LoopThread, run_async
 
 
 async def answer():
@@ -75,3 +75,33 @@ async def test_an_interrupt_of_the_caller_cancels_the_work_in_the_thread(monkeyp
     with pytest.raises(KeyboardInterrupt):
         run_async(work())
     assert cancelled.wait(5)
+
+
+def test_a_loop_in_a_thread_goes_on_between_two_calls_and_cancels_what_is_left():
+    ticked, cancelled = threading.Event(), threading.Event()
+
+    async def ticks():
+        try:
+            while True:
+                await asyncio.sleep(0)
+                ticked.set()
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+
+    async def begin():
+        tasks.append(asyncio.ensure_future(ticks()))
+
+    async def fail():
+        raise KeyError("x")
+
+    tasks = []
+    with LoopThread("rksc_tot.test") as loop:
+        loop.wait(begin())
+        assert ticked.wait(5)
+        assert loop.wait(answer()) == "rksc_tot.test"
+        with pytest.raises(KeyError, match="x"):
+            loop.wait(fail())
+        assert not cancelled.is_set()
+    assert cancelled.wait(5)
+    assert "rksc_tot.test" not in [thread.name for thread in threading.enumerate()]

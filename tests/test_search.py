@@ -637,7 +637,7 @@ def test_random_streams_are_private():
 
 def test_the_words_on_a_budget_are_exact():
     search = make_search(budget=Budget(tokens=12345678, nodes=1, seconds=2.0))
-    reasons = [search.limits._reason(limit) for limit in ("tokens", "nodes", "seconds")]
+    reasons = [search.limits.reason(limit) for limit in ("tokens", "nodes", "seconds")]
     assert [reason.removeprefix("the budget of ").removesuffix(" is used up") for reason in reasons] == [
         "12345678 tokens",
         "1 node",

@@ -23,9 +23,9 @@ import math
 from collections.abc import Iterator, Sequence
 
 from rksc_tot.cache.pool import SlotPool
-from rksc_tot.cache.segment import Segment
+from rksc_tot.cache.segment import Payer, Segment
 from rksc_tot.cache.victims import UNREFERRED, Victims
-from rksc_tot.errors import CacheError
+from rksc_tot.errors import AccountFull, CacheError
 from rksc_tot.policies.eviction import EvictionPolicy
 from rksc_tot.policies.rsbcm import RSBCM
 
@@ -143,9 +143,15 @@ class PrefixTree:
         """(segment, first missing token) for what must be computed before ``at`` is resident, top down."""
         return [(s, len(s.slots)) for s in at.lineage() if not s.resident]
 
-    def store(self, segment: Segment, slots: list[int]) -> int:
-        """Give the next missing tokens of ``segment`` their slots; returns how many of them are stored for the first time."""
+    def store(self, segment: Segment, slots: list[int], payer: Payer | None = None) -> int:
+        """Give the next missing tokens of ``segment`` their slots; returns how many of them are stored for the first time.
+
+        ``payer``: on whose account; nobody else may have paid for the first ones (see :meth:`part`).
+        """
         before = len(segment.slots)
+        segment.payer = payer
+        if payer is not None:
+            payer.kv_rows += len(slots)
         segment.slots.extend(slots)
         new = max(0, len(segment.slots) - max(before, segment.stored_once))
         segment.stored_once = max(segment.stored_once, len(segment.slots))
@@ -153,6 +159,41 @@ class PrefixTree:
             segment.parent.stored_children[segment] = None
         self._victims.offer(segment)
         return new
+
+    def take_back(self, segment: Segment, count: int, stored_once: int) -> None:
+        """Undo the storing of the last ``count`` tokens; ``stored_once``: how many had ever been resident before."""
+        kept = len(segment.slots) - count
+        self._let_go(segment, segment.slots[kept:])
+        del segment.slots[kept:]
+        segment.stored_once = stored_once
+
+    def part(self, segment: Segment, payer: Payer | None) -> None:
+        """Split a segment whose first tokens are resident on another account from the rest, which is about to be stored."""
+        if segment.slots and not segment.resident and segment.payer is not payer:
+            self._split(segment, len(segment.slots))
+
+    def make_room_within(self, count: int, limit: int, payer: Payer) -> None:
+        """Evict of what ``payer`` holds until he may store ``count`` more within ``limit`` tokens.
+
+        Costs a look at every segment whenever something has to go.
+
+        Raises
+        ------
+        AccountFull
+            If what is left is in use.
+        """
+        while payer.kv_rows + count > limit:
+            keys = [(k, s) for s in self.segments() if s.payer is payer and (k := self._victims.key(s)) is not None]
+            if not keys:
+                raise AccountFull(
+                    f"{count} more tokens do not fit the {limit} this search may hold, {payer.kv_rows} of which are in use",
+                    hint="raise its budget of KV bytes or expand fewer branches at once",
+                )
+            for _, victim in sorted(keys):
+                if payer.kv_rows + count <= limit:
+                    break
+                self.evicted_tokens += len(victim.slots)
+                self._evict(victim)
 
     def make_room(self, count: int) -> None:
         """Evict until ``count`` slots are free. Raises CacheError if what is left is in use."""
@@ -238,7 +279,7 @@ class PrefixTree:
         high = self._segment(parent, low.tokens[:at], low.start)
         high.slots, low.slots = low.slots[:at], low.slots[at:]
         high.stored_once, low.stored_once = min(at, low.stored_once), max(0, low.stored_once - at)
-        high.pins, high.prompts, high.keep = low.pins, low.prompts, low.keep
+        high.pins, high.prompts, high.keep, high.payer = low.pins, low.prompts, low.keep, low.payer
         high.used_at, high.uses = low.used_at, low.uses
         low.tokens, low.start, low.parent = low.tokens[at:], low.start + at, high
         parent.children[high.tokens[0]] = high
@@ -265,8 +306,13 @@ class PrefixTree:
             at = at.parent
         self._victims.offer(at)  # the lowest resident one of the path: none above it is a leaf
 
+    def _let_go(self, segment: Segment, slots: list[int]) -> None:
+        self.pool.free(slots)
+        if segment.payer is not None:
+            segment.payer.kv_rows -= len(slots)
+
     def _evict(self, segment: Segment) -> None:
-        self.pool.free(segment.slots)
+        self._let_go(segment, segment.slots)
         segment.slots = []
         segment.logits = segment.states = None
         if segment.parent is not None:

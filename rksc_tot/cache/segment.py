@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 Key = tuple[int, tuple[float, ...], int]
 """Round, the policy's order, id: the smallest is evicted first."""
+
+
+class Payer(Protocol):
+    """Whoever counts the tokens that are resident on his account."""
+
+    kv_rows: int
 
 
 class Segment:
@@ -19,6 +25,7 @@ class Segment:
         "keep",
         "logits",
         "parent",
+        "payer",
         "pins",
         "prompts",
         "queued",
@@ -38,6 +45,7 @@ class Segment:
         self.tokens = tokens
         self.start = start  # position of the first token
         self.slots: list[int] = []  # of tokens[: len(slots)]; the rest is not resident
+        self.payer: Payer | None = None  # on whose account the slots are, where somebody counts
         self.stored_once = 0  # how many tokens have ever been resident
         self.children: dict[int, Segment] = {}
         self.stored_children: dict[Segment, None] = {}  # those with slots, and maybe some that lost theirs

@@ -31,6 +31,11 @@ MaxTokens = Annotated[int | None, typer.Option(help="Most tokens to sample in on
 MaxNodes = Annotated[int | None, typer.Option(help="Most nodes of one tree.")]
 MaxVerifierCalls = Annotated[int | None, typer.Option(help="Most nodes to have scored in one search.")]
 MaxSeconds = Annotated[float | None, typer.Option(help="Most seconds of one search.")]
+MaxKV = Annotated[str | None, typer.Option("--max-kv", help="Most KV of one search, such as 8MiB.")]
+RunMaxTokens = Annotated[int | None, typer.Option(help="Most tokens to sample in all searches together.")]
+RunMaxNodes = Annotated[int | None, typer.Option(help="Most nodes of all trees together.")]
+RunMaxVerifierCalls = Annotated[int | None, typer.Option(help="Most nodes to have scored in all searches together.")]
+RunMaxSeconds = Annotated[float | None, typer.Option(help="Most seconds of the whole run.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Write JSON to stdout and nothing else.")]
 Calibrated = Annotated[
     str | None,
@@ -44,6 +49,14 @@ Sibling = Annotated[
 ]
 Audit = Annotated[float, typer.Option(help="Share of the early decisions that are also taken in full.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+StrategyName = Annotated[str, typer.Option(help="See `rksc-tot strategies`; or your own, as a task.")]
+VerifierName = Annotated[
+    str | None,
+    typer.Option(
+        help="See `rksc-tot verifiers`; or your own, as a task. "
+        "[default: lm_value if the task has a question, else likelihood]"
+    ),
+]
 Settings = Annotated[
     list[str] | None,
     typer.Option("--set", help="A setting of the strategy, such as k=16. Repeatable."),
@@ -117,23 +130,32 @@ def rksc_of(calibration: str | None, sibling: float | None, audit: float) -> RKS
     return None if calibration is None and sibling is None else asked.loaded()
 
 
-def budget_of(tokens: int | None, nodes: int | None, verifier_calls: int | None, seconds: float | None) -> Budget:
-    """The budget of one search.
+def budget_of(
+    tokens: int | None,
+    nodes: int | None,
+    verifier_calls: int | None,
+    seconds: float | None,
+    kv: str | None = None,
+    *,
+    prefix: str = "--max",
+) -> Budget:
+    """The budget of one search, or of a run, whose options have another prefix.
 
     Raises
     ------
     ConfigError
-        If a limit is not above 0, or infinite.
+        If a limit is not above 0, or infinite, or no size.
     """
     from rksc_tot.budget import Budget
+    from rksc_tot.cache.size import kv_bytes
 
     limits = {"tokens": tokens, "nodes": nodes, "verifier_calls": verifier_calls, "seconds": seconds}
     for name, value in limits.items():
-        option = f"--max-{name.replace('_', '-')}"
+        option = f"{prefix}-{name.replace('_', '-')}"
         if value == math.inf:
             raise ConfigError(f"{option} {value} is no limit", hint="leave it out")
         if value is not None and not value > 0:
             raise ConfigError(
                 f"{option} {value} leaves nothing to search with", hint="give more than 0, or leave it out"
             )
-    return Budget.model_validate(limits)
+    return Budget.model_validate({**limits, "kv_bytes": None if kv is None else kv_bytes(kv)})

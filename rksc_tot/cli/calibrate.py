@@ -8,7 +8,18 @@ from typing import Annotated
 
 import typer
 
-from rksc_tot.cli.arguments import AsJson, Debug, Device, Dtype, Model, Seed, Settings, importable_here, settings_of
+from rksc_tot.cli.arguments import (
+    AsJson,
+    Debug,
+    Device,
+    Dtype,
+    Model,
+    Seed,
+    Settings,
+    StrategyName,
+    importable_here,
+    settings_of,
+)
 from rksc_tot.cli.failing import NOT_SOLVED, one_sentence
 from rksc_tot.errors import ConfigError
 
@@ -34,7 +45,7 @@ def calibrate(
     delta: Annotated[float, typer.Option(help="Of the decisions taken early, the share that may differ.")] = 0.01,
     alpha: Annotated[float, typer.Option(help="How improbable it must be that more than that differ.")] = 0.05,
     out: Annotated[Path, typer.Option(help="The file to write.")] = Path("calibration.json"),
-    strategy: Annotated[str, typer.Option(help="See `rksc-tot strategies`; or your own, as a task.")] = "bfs",
+    strategy: StrategyName = "bfs",
     settings: Settings = None,
     model: Model = None,
     device: Device = "cpu",
@@ -58,8 +69,8 @@ def calibrate(
         from rksc_tot.cli.commands import check_model, open_engine
         from rksc_tot.cli.output import progress
         from rksc_tot.policies.ltt import check_risk
+        from rksc_tot.setup import usual_settings
         from rksc_tot.show.calibrated import calibrated
-        from rksc_tot.solve import usual_settings
         from rksc_tot.strategies import STRATEGIES
         from rksc_tot.tasks import load_task
 

@@ -1,4 +1,4 @@
-"""The ``rksc-tot`` command: ``solve``, ``compare``, and what is installed.
+"""The ``rksc-tot`` command: ``solve``, ``run``, ``compare``, and what is installed.
 
 Everything heavy is imported inside the command that needs it, so that ``--help`` and errors come at once.
 """
@@ -22,6 +22,7 @@ from rksc_tot.cli.arguments import (
     Dtype,
     Eviction,
     KVBudget,
+    MaxKV,
     MaxNodes,
     MaxSeconds,
     MaxTokens,
@@ -31,6 +32,8 @@ from rksc_tot.cli.arguments import (
     Seed,
     Settings,
     Sibling,
+    StrategyName,
+    VerifierName,
     budget_of,
     importable_here,
     memory_of,
@@ -39,6 +42,7 @@ from rksc_tot.cli.arguments import (
 )
 from rksc_tot.cli.calibrate import calibrate
 from rksc_tot.cli.failing import INTERRUPTED, NOT_SOLVED, Interrupt, one_sentence
+from rksc_tot.cli.run import run
 from rksc_tot.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -53,6 +57,7 @@ app = typer.Typer(
 )
 
 app.command(cls=ProblemCommand)(calibrate)
+app.command()(run)
 
 
 @app.command(cls=ProblemCommand)
@@ -61,14 +66,8 @@ def solve(
         str, typer.Argument(help="Such as game24 (see `rksc-tot tasks`), or your own as module:attribute.")
     ],
     problem: Annotated[str, typer.Argument(help='Such as "4 5 6 10".')],
-    strategy: Annotated[str, typer.Option(help="See `rksc-tot strategies`; or your own, as a task.")] = "bfs",
-    verifier: Annotated[
-        str | None,
-        typer.Option(
-            help="See `rksc-tot verifiers`; or your own, as a task. "
-            "[default: lm_value if the task has a question, else likelihood]"
-        ),
-    ] = None,
+    strategy: StrategyName = "bfs",
+    verifier: VerifierName = None,
     settings: Settings = None,
     model: Model = None,
     device: Device = "cpu",
@@ -83,6 +82,7 @@ def solve(
     max_nodes: MaxNodes = None,
     max_verifier_calls: MaxVerifierCalls = None,
     max_seconds: MaxSeconds = None,
+    max_kv: MaxKV = None,
     live: Annotated[bool, typer.Option(help="Redraw the tree while it grows; else it is shown at the end.")] = True,
     as_json: AsJson = False,
     debug: Debug = False,
@@ -94,7 +94,8 @@ def solve(
     with one_sentence(debug):
         from rksc_tot.cli.output import loading, watched, write_result
         from rksc_tot.search.judgement import validated
-        from rksc_tot.solve import Result, usual_settings
+        from rksc_tot.setup import usual_settings
+        from rksc_tot.solve import Result
         from rksc_tot.solve import solve as search
         from rksc_tot.strategies import STRATEGIES
         from rksc_tot.tasks import load_task
@@ -106,7 +107,7 @@ def solve(
         options: dict[str, Any] = {
             "strategy": STRATEGIES.make(strategy, **(usual_settings(chosen, strategy) | settings_of(settings or []))),
             "verifier": None if verifier is None else VERIFIERS.make(verifier),
-            "budget": budget_of(max_tokens, max_nodes, max_verifier_calls, max_seconds),
+            "budget": budget_of(max_tokens, max_nodes, max_verifier_calls, max_seconds, max_kv),
             "seed": seed,
             "rksc": rksc_of(calibration, sibling, audit),
         }
@@ -156,6 +157,7 @@ def compare(
     max_nodes: MaxNodes = None,
     max_verifier_calls: MaxVerifierCalls = None,
     max_seconds: MaxSeconds = None,
+    max_kv: MaxKV = None,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
@@ -179,7 +181,7 @@ def compare(
             return
         chosen = choose_problems(problems or [], puzzles, rows, held_out, held_out_states)
         memory = memory_of(kv_budget, eviction)
-        budget = budget_of(max_tokens, max_nodes, max_verifier_calls, max_seconds)
+        budget = budget_of(max_tokens, max_nodes, max_verifier_calls, max_seconds, max_kv)
         finished: list[Row] = []
         try:
             with progress(len(contenders) * len(chosen), not as_json) as on_result:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import NoReturn
@@ -57,10 +57,14 @@ def interrupted() -> NoReturn:
 
 
 class Interrupt:
-    """Ctrl-C as a flag, so that a search can end with its best so far; the second Ctrl-C ends it at once."""
+    """Ctrl-C as a flag, so that a search can end with its best so far; the second Ctrl-C ends it at once.
+
+    ``then`` is called when the first one comes, between any two steps of the program.
+    """
 
     def __init__(self) -> None:
         self.came = False
+        self.then: Callable[[], object] = lambda: None
 
     def __enter__(self) -> Interrupt:
         self._before = signal.signal(signal.SIGINT, self._note)
@@ -80,6 +84,7 @@ class Interrupt:
         if self.came:
             raise KeyboardInterrupt
         self.came = True
+        self.then()
 
 
 def _say(message: str) -> None:

@@ -59,17 +59,21 @@ def write_result(result: Result, as_json: bool) -> None:
     if not as_json:
         Console().print(report(result))
         return
-    record = {name: getattr(result, name) for name in Result.model_fields}
+    print(strict_json(record_of(result)))
+
+
+def record_of(result: Result, *, tree: bool = True) -> dict[str, Any]:
+    """A result as JSON has it: its ledger with the shares that follow from it, and, if wanted, its tree as records."""
+    record = {name: getattr(result, name) for name in Result.model_fields if name != "tree"}
     saved = {name: getattr(result.ledger, name) for name in ("prefill_saved", "layers_saved")}
     record["ledger"] = {**result.ledger.model_dump(), **saved}
-    record["tree"] = json.loads(result.tree.to_json())
-    print(_strict_json(record))
+    return {**record, "tree": result.tree.to_records()} if tree else record
 
 
 def write_rows(rows: Sequence[Row], as_json: bool, **context: Any) -> None:
     """Rows of a comparison as a table, or as one JSON object together with the ``context``."""
     if as_json:
-        print(_strict_json({**context, "rows": [row.model_dump() for row in rows]}))
+        print(strict_json({**context, "rows": [row.model_dump() for row in rows]}))
     else:
         Console().print(standings(rows))
 
@@ -90,7 +94,8 @@ def write_list(registry: Registry[Any]) -> None:
             print(f"{'':<{width}}    {one_line(setting)}")
 
 
-def _strict_json(value: object) -> str:
+def strict_json(value: object) -> str:
+    """The value on one line of ASCII, which any JSON parser reads."""
     return json.dumps(_plain(value), allow_nan=False)
 
 

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +15,9 @@ from rksc_tot.compare.intervals import wilson
 from rksc_tot.compare.lineup import EXACT, Contender, Currency
 from rksc_tot.compare.problems import refuse_repeats
 from rksc_tot.engine.base import Engine
-from rksc_tot.errors import RkscTotError
-from rksc_tot.solve import Result, asolve, usual_settings
+from rksc_tot.many import asolve_many
+from rksc_tot.outcome import Outcome
+from rksc_tot.setup import usual_settings
 from rksc_tot.task import Path, Task
 from rksc_tot.tasks import load_task
 
@@ -27,7 +25,6 @@ if TYPE_CHECKING:
     from rksc_tot.verifiers import Verifier
 
 
-_PROBLEM: ContextVar[str] = ContextVar("problem")  # of the search that is running
 PLAYS: dict[Currency, int] = {"sampled": 1, "computed": 3}  # until a row has spent what it may: see chains_for
 
 
@@ -116,27 +113,32 @@ class Comparison:
         engine = self.open_engine()
         try:
             start = time.perf_counter()
-            results = asyncio.run(self._results(contender, engine))
-            return _row(contender, results, time.perf_counter() - start)
+            outcomes = asyncio.run(self._outcomes(contender, engine))
+            return _row(contender, outcomes, time.perf_counter() - start)
         finally:
             engine.close()
 
-    async def _results(self, contender: Contender, engine: Engine) -> list[Result | Failure]:
-        gate = asyncio.Semaphore(self.at_once)
+    async def _outcomes(self, contender: Contender, engine: Engine) -> list[Outcome]:
+        """What became of each problem, in the order of the problems."""
+        from rksc_tot.strategies import STRATEGIES
 
-        async def one(problem: str) -> Result | Failure:
-            _PROBLEM.set(problem)
-            async with gate:
-                try:
-                    return await _attempt(contender, problem, engine, self.budget, self.seed)
-                except Exception as error:  # a bad problem, task or plug-in must not end the run
-                    kind = "" if isinstance(error, RkscTotError) else f"{type(error).__name__}: "
-                    return Failure(problem=problem, error=f"{kind}{error}")
-                finally:
-                    self.on_result(contender.label)
-
-        with _warnings_name_their_problem():
-            return list(await asyncio.gather(*map(one, self.problems)))
+        task = load_task(contender.task)
+        settings = {**usual_settings(task, contender.strategy), **contender.options}
+        run = asolve_many(
+            task,
+            self.problems,
+            engine=engine,
+            concurrency=self.at_once,
+            strategy=STRATEGIES.make(contender.strategy, **settings),
+            verifier=_checker(task) if contender.verifier == EXACT else contender.verifier,
+            budget=self.budget,
+            seed=self.seed,
+        )
+        outcomes = []
+        async for outcome in run:
+            outcomes.append(outcome)
+            self.on_result(contender.label)
+        return sorted(outcomes, key=lambda outcome: outcome.id)
 
 
 def chains_for(goal: float, costs: Sequence[tuple[int, float]]) -> int:
@@ -149,41 +151,6 @@ def chains_for(goal: float, costs: Sequence[tuple[int, float]]) -> int:
     return max(1, round(n1 + (goal - cost1) * (n1 - n0) / (cost1 - cost0))) if cost0 < cost1 else max(1, n1)
 
 
-@contextmanager
-def _warnings_name_their_problem() -> Iterator[None]:
-    """Begin each warning of a search with its problem: those of many searches come out together."""
-
-    def name_it(record: logging.LogRecord) -> bool:
-        problem = _PROBLEM.get(None)
-        if problem is not None:
-            record.msg, record.args = f"{problem}: {record.getMessage()}", ()
-        return True
-
-    log = logging.getLogger("rksc_tot")
-    log.addFilter(name_it)
-    try:
-        yield
-    finally:
-        log.removeFilter(name_it)
-
-
-async def _attempt(contender: Contender, problem: str, engine: Engine, budget: Budget, seed: int) -> Result:
-    from rksc_tot.strategies import STRATEGIES
-
-    task = load_task(contender.task)
-    return await asolve(
-        task,
-        problem,
-        engine=engine,
-        strategy=STRATEGIES.make(
-            contender.strategy, **{**usual_settings(task, contender.strategy), **contender.options}
-        ),
-        verifier=_checker(task) if contender.verifier == EXACT else contender.verifier,
-        budget=budget,
-        seed=seed,
-    )
-
-
 def _checker(task: Task) -> Verifier:
     from rksc_tot.verifiers import verifier
 
@@ -194,17 +161,17 @@ def _checker(task: Task) -> Verifier:
     return check
 
 
-def _row(contender: Contender, attempts: Sequence[Result | Failure], seconds: float) -> Row:
-    done = [attempt for attempt in attempts if isinstance(attempt, Result)]
-    ledgers = [attempt.ledger for attempt in done]
-    solved = sum(attempt.correct is True for attempt in done)
-    low, high = wilson(solved, len(attempts))
+def _row(contender: Contender, outcomes: Sequence[Outcome], seconds: float) -> Row:
+    done = [outcome.result for outcome in outcomes if outcome.result is not None]
+    ledgers = [result.ledger for result in done]
+    solved = sum(result.correct is True for result in done)
+    low, high = wilson(solved, len(outcomes))
     context = sum(ledger.context_tokens for ledger in ledgers)
     computed = sum(ledger.context_computed for ledger in ledgers)
     return Row(
         strategy=contender.label,
         solved=solved,
-        n=len(attempts),
+        n=len(outcomes),
         low=low,
         high=high,
         tokens=sum(ledger.tokens_sampled for ledger in ledgers),
@@ -215,5 +182,5 @@ def _row(contender: Contender, attempts: Sequence[Result | Failure], seconds: fl
         nodes=sum(ledger.nodes for ledger in ledgers),
         seconds=seconds,
         settings=dict(done[0].settings) if done else {},
-        failures=[attempt for attempt in attempts if isinstance(attempt, Failure)],
+        failures=[Failure(problem=each.problem, error=each.failure) for each in outcomes if each.failure is not None],
     )

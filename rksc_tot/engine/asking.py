@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from rksc_tot.cache.prefix_tree import PrefixTree, Segment
 from rksc_tot.engine.base import Account, LabelRequest, LabelScores
 from rksc_tot.engine.jobs import Job
+from rksc_tot.engine.sampler import Logits
 from rksc_tot.policies.cgee import Reading
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 class Distribution(Job):
@@ -28,9 +25,9 @@ class Distribution(Job):
         """End without an answer."""
         self.end(None)
 
-    def read(self, logits: Tensor) -> object:
-        """What is made of the logits ``[V]``: log-probabilities in double precision."""
-        return logits.double().log_softmax(-1)
+    def read(self, logits: Logits, row: int) -> object:
+        """What is made of a row of logits: log-probabilities ``[V]`` in double precision."""
+        return logits.logprobs(row)
 
 
 class Labelling(Distribution):
@@ -60,11 +57,10 @@ class Labelling(Distribution):
         """Whether logits are missing; what is watched is answered by the pass itself."""
         return self.watched or tip.logits is None
 
-    def read(self, logits: Tensor) -> LabelScores:
+    def read(self, logits: Logits, row: int) -> LabelScores:
         """Aggregate the spellings of each label; what fell elsewhere is ``outside``."""
         self.book(self.layers)
-        probabilities = logits.double().softmax(-1)
-        mass = {label: float(probabilities[ids].sum()) for label, ids in self.labels.items()}
+        mass = {label: float(logits.logprobs(row, ids).exp().sum()) for label, ids in self.labels.items()}
         inside = sum(mass.values())
         if inside <= 0:
             return LabelScores(dict.fromkeys(mass, 1 / len(mass)), 1.0)

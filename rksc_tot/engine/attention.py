@@ -1,11 +1,14 @@
-"""Attention over a tree: the shared ancestors of a group as one product, the private rest batched, one softmax over both.
+"""Attention over a tree: shared ancestors as one product for all who share them, the private rest batched, one softmax.
 
 The function is registered with transformers' ``AttentionInterface``; no model code is changed and no kernel is written.
-Query heads that share a key head are folded into the query rows, so keys are never expanded.
+Query heads that share a key head are folded into the query rows, so keys are never expanded. Sums over keys are taken so that
+they do not depend on who shares what (see :mod:`rksc_tot.engine.plan`): the normaliser in double precision, weights times
+values from seam to seam.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -14,18 +17,51 @@ from torch import Tensor, nn
 
 from rksc_tot.cache.arena import Arena, gather
 from rksc_tot.cache.observed import Observed
-from rksc_tot.engine.plan import Group, Plan
+from rksc_tot.engine.fused import attend_group
+from rksc_tot.engine.plan import SEAM, Group, Part, Plan
 from rksc_tot.errors import EngineError
 
 
 class Tree:
     """What a forward pass hands to the attention function of every layer."""
 
-    __slots__ = ("arena", "plan")
+    __slots__ = ("arena", "plan", "scratch")
 
-    def __init__(self, plan: Plan, arena: Arena) -> None:
+    def __init__(self, plan: Plan, arena: Arena, scratch: Scratch) -> None:
         self.plan = plan
         self.arena = arena
+        self.scratch = scratch
+
+
+LEAST_ROWS = 4
+"""In products with fewer rows MKL sums up in another order."""
+
+
+class Scratch:
+    """Memory for scores, used again by every layer and pass: to ask the system for it takes longer than to fill it."""
+
+    def __init__(self) -> None:
+        self._narrow = torch.empty(0)
+        self._wide = torch.empty(0, dtype=torch.float64)
+        self._used = 0
+
+    def reset(self) -> None:
+        """What was taken is free again."""
+        self._used = 0
+
+    def take(self, sets: int, rows: int, keys: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+        """``[sets, rows, keys]``, filled with anything."""
+        count = sets * rows * keys
+        first, self._used = self._used, self._used + count
+        if self._used > len(self._narrow) or (dtype, device) != (self._narrow.dtype, self._narrow.device):
+            self._narrow, first, self._used = torch.empty(2 * self._used, dtype=dtype, device=device), 0, count
+        return self._narrow[first : first + count].view(sets, rows, keys)
+
+    def wide(self, scores: Tensor) -> Tensor:
+        """The same in double precision, until the next call."""
+        if scores.numel() > len(self._wide) or scores.device != self._wide.device:
+            self._wide = torch.empty(2 * scores.numel(), dtype=torch.float64, device=scores.device)
+        return self._wide[: scores.numel()].view(scores.shape).copy_(scores)
 
 
 def tree_attention(
@@ -44,17 +80,20 @@ def tree_attention(
     """Store the new keys and values, then attend. Returns ``[1, Q, Hq, Dv]``."""
     if tree is None:
         raise EngineError("the model does not pass the tree plan on to its attention")
-    layer, observed = int(module.layer_idx), tree.arena.observed  # type: ignore[arg-type]
-    keys, values = tree.arena.write(layer, key[0], value[0], tree.plan.slots)
+    layer, observed, plan = int(module.layer_idx), tree.arena.observed, tree.plan  # type: ignore[arg-type]
+    keys, values = tree.arena.write(layer, key[0, :, : plan.count], value[0, :, : plan.count], plan.slots)
     if observed is not None and layer == min(tree.arena.keys):
-        observed.forget(tree.plan.slots)
+        observed.forget(plan.slots)
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-    groups = tree.plan.groups
-    results = [_attend(g, query[0] * scale, keys, values, sliding_window, softcap, s_aux, observed) for g in groups]
-    if len(groups) == 1:  # its rows are all rows of the pass, in order
+    query = query[0] * scale
+    results = [
+        _attend(g, query, keys, values, sliding_window, softcap, s_aux, observed, tree.scratch) for g in plan.groups
+    ]
+    rows = query.shape[1]
+    if len(results) == 1 and plan.groups[0].real == slice(0, rows):
         return results[0][None], None
-    out = query.new_empty(query.shape[2], *results[0].shape[1:])  # [Q, Hq, Dv]
-    for group, result in zip(groups, results, strict=True):
+    out = query.new_zeros(rows, *results[0].shape[1:])  # [Q, Hq, Dv]
+    for group, result in zip(plan.groups, results, strict=True):
         out[group.real] = result
     return out[None], None
 
@@ -68,74 +107,135 @@ def _attend(
     softcap: float | None,
     sinks: Tensor | None,  # [Hq]
     observed: Observed | None,
+    scratch: Scratch,
 ) -> Tensor:
-    """Attention output of a group's real rows, ``[n, Hq, Dv]``."""
-    blocks, width = group.query_positions.shape
+    """Attention output of a group's real rows, ``[n, Hq, Dv]``. ``N = G * R`` rows of a piece meet a key head."""
+    pieces, width = group.queries.shape
     heads, per = keys.shape[0], query.shape[0] // keys.shape[0]  # Hk, G
-    query = gather(query, group.rows)  # [Hq, B * R, Dk]
-    k, v = gather(keys, group.private), gather(values, group.private)  # [Hk, B * T, D]
-    plain = softcap is None and sinks is None and observed is None
-    if group.fresh and plain and (window is None or window >= width):
-        fresh = F.scaled_dot_product_attention(
-            query[None], k[None], v[None], is_causal=True, scale=1.0, enable_gqa=per > 1
-        )
-        return fresh[0].transpose(0, 1)
+    q = gather(query, group.rows).view(heads, per, pieces, width, -1)
+    q = q.transpose(1, 2).reshape(heads, pieces, per * width, -1)  # [Hk, B, N, Dk]
 
-    # rows in the order [Hk, B, G, R]: all of a key head for the shared product, block by block for the private one
-    q = query.view(heads, per, blocks, width, -1).transpose(1, 2).reshape(heads, blocks * per * width, -1)
-    k, v = (part.reshape(heads * blocks, -1, part.shape[-1]) for part in (k, v))  # [Hk * B, T, D]
-    shared_mask, private_mask = group.masks(window)
-    private = _cap(q.reshape(heads * blocks, per * width, -1) @ k.transpose(1, 2), softcap)
-    private = private.view(heads, blocks, per, width, -1) + private_mask
-    scores = [private.view(heads, blocks * per * width, -1)]
-    if group.shared is not None:
-        k_shared, v_shared = gather(keys, group.shared), gather(values, group.shared)  # [Hk, S, D]
-        shared = _cap(q @ k_shared.transpose(1, 2), softcap)
-        if shared_mask is not None:
-            shared = (shared.view(heads, blocks, per, width, -1) + shared_mask).view(shared.shape)
-        scores.append(shared)
-    if sinks is not None:
-        sink = sinks.view(heads, 1, per, 1).to(q.dtype).expand(heads, blocks, per, width)
-        scores.append(sink.reshape(heads, -1, 1))
-
-    weights = torch.cat(scores, -1).softmax(-1)  # [Hk, B * G * R, T + S (+ 1)]
-    own = k.shape[1]
-    if observed is not None:
-        _observe(observed, group, weights.view(heads, blocks, per, width, -1), shared_mask, private_mask)
-    out = weights.view(heads * blocks, per * width, -1)[..., :own] @ v  # [Hk * B, G * R, Dv]
-    if group.shared is not None:
-        flat = out.view(heads, blocks * per * width, -1)
-        out = torch.baddbmm(flat, weights[..., own : own + v_shared.shape[1]], v_shared)
-    out = out.view(heads, blocks, per, width, -1).permute(1, 3, 0, 2, 4).reshape(blocks * width, heads * per, -1)
+    if q.device.type == "cuda" and softcap is None and observed is None:
+        out = attend_group(group, q, keys, values, window, sinks)
+    else:
+        out = _by_products(group, q, keys, values, window, softcap, sinks, observed, scratch)
+    out = out.view(heads, pieces, per, width, -1).permute(1, 3, 0, 2, 4).reshape(pieces * width, heads * per, -1)
     return out if group.valid is None else out[group.valid]
 
 
-def _observe(
-    observed: Observed,
+def _by_products(
     group: Group,
-    weights: Tensor,  # [Hk, B, G, R, T + S (+ 1)]
-    shared_mask: Tensor | None,  # [B, 1, R, S]
-    private_mask: Tensor,  # [B, 1, R, T]
-) -> None:
-    """Note what the group's real rows looked at."""
-    heads, blocks, per, width, _ = weights.shape
-    real = torch.ones(blocks * width, dtype=torch.bool, device=weights.device)
-    if group.valid is not None:
-        real = torch.zeros_like(real).index_fill_(0, group.valid, True)
-    rows = real.view(blocks, width, 1)
-    mass = (weights.sum((0, 2)) * rows).sum(1)  # [B, T + S (+ 1)]
-    own = private_mask.shape[-1]
-    looks = ((private_mask[:, 0] == 0) & rows).sum(1) * (heads * per)  # [B, T]
-    observed.note(_index(group.private, weights), mass[:, :own].flatten(), looks.flatten())
-    if group.shared is not None:
-        shared = _index(group.shared, weights)
-        seen = rows.expand(-1, -1, len(shared)) if shared_mask is None else (shared_mask[:, 0] == 0) & rows
-        observed.note(shared, mass[:, own : own + len(shared)].sum(0), seen.sum((0, 1)) * (heads * per))
+    q: Tensor,  # [Hk, B, N, Dk]
+    keys: Tensor,
+    values: Tensor,
+    window: int | None,
+    softcap: float | None,
+    sinks: Tensor | None,
+    observed: Observed | None,
+    scratch: Scratch,
+) -> Tensor:
+    """``[Hk, B, N, Dv]``: the product of queries and keys, one softmax over all parts, and that of weights and values."""
+    heads, pieces, rows, _ = q.shape
+    scratch.reset()
+    scores = [_scores(part, group, q, keys, window, softcap, scratch) for part in group.parts]
+    top = scores[0].new_full(q.shape[:-1], float("-inf"))  # [Hk, B, N]
+    for part, score in zip(group.parts, scores, strict=True):
+        _update(part, top, score.amax(-1), torch.maximum)
+    total = torch.zeros(top.shape, dtype=torch.float64, device=top.device)
+    if sinks is not None:
+        width = group.queries.shape[1]
+        sink = sinks.view(heads, 1, -1, 1).to(top.dtype).expand(-1, pieces, -1, width).reshape(top.shape)
+        top = torch.maximum(top, sink)
+        total += (sink - top).exp()
+
+    out = values.new_zeros(*top.shape, values.shape[-1], dtype=top.dtype)  # [Hk, B, N, Dv]
+    for part, score in zip(group.parts, scores, strict=True):
+        score.sub_(_of_part(part, top[..., None])).exp_()  # [Hk * C, P * N, T]
+        _update(part, total, (score if part.step > SEAM else scratch.wide(score)).sum(-1), torch.add)
+        _add_values(part, out, score, gather(values, part.slots).reshape(len(score), score.shape[-1], -1))
+    if observed is not None:
+        for part, score in zip(group.parts, scores, strict=True):
+            seen = score[:, : part.rows(rows)] / _of_part(part, total[..., None])[:, : part.rows(rows)]
+            _observe(observed, part, group, seen, window)
+    return out.div_(total.to(out.dtype)[..., None]).to(values.dtype)
 
 
-def _index(slots: slice | Tensor, like: Tensor) -> Tensor:
-    return torch.arange(slots.start, slots.stop, device=like.device) if isinstance(slots, slice) else slots
+def _scores(
+    part: Part, group: Group, q: Tensor, keys: Tensor, window: int | None, softcap: float | None, scratch: Scratch
+) -> Tensor:
+    """``[Hk * C, P * N, T]``, -inf where a key is hidden; single precision at least."""
+    heads, _, n, size = q.shape
+    k = gather(keys, part.slots).reshape(heads * part.sets, -1, size)
+    rows = _of_part(part, q)
+    scores = torch.bmm(
+        rows, k.transpose(1, 2), out=scratch.take(len(k), rows.shape[1], k.shape[1], rows.dtype, rows.device)
+    )
+    if scores.dtype.itemsize < 4:
+        scores = scores.float()
+    scores = _cap(scores, softcap)
+    bias = part.bias(window, group.queries, group.end, scores.dtype)
+    if bias is not None:
+        width = group.queries.shape[1]
+        real = scores[:, : bias.shape[1] * n]
+        real.view(heads, part.sets, -1, n // width, width, k.shape[1]).add_(bias)
+    return scores
 
 
 def _cap(scores: Tensor, softcap: float | None) -> Tensor:
     return scores if softcap is None else torch.tanh(scores / softcap) * softcap
+
+
+def _add_values(part: Part, out: Tensor, weights: Tensor, values: Tensor) -> None:
+    """Add ``weights [Hk * C, P * N, T] @ values [Hk * C, T, Dv]`` to ``out [Hk, B, N, Dv]``, from seam to seam."""
+    _, pieces, n, size = out.shape
+    in_place = isinstance(part.pieces, slice) and part.sets in (1, pieces) and part.rows(n) == weights.shape[1]
+    rows = out[:, part.pieces].view(len(weights), -1, size) if in_place else _of_part(part, out)
+    if values.dtype.itemsize < 4:
+        rows += weights.to(values.dtype) @ values
+    else:
+        for first in range(0, weights.shape[-1], part.step):
+            rows.baddbmm_(weights[..., first : first + part.step], values[:, first : first + part.step])
+    if not in_place:
+        _update(part, out, rows, lambda _, found, out: out.copy_(found))
+
+
+def _of_part(part: Part, all_of: Tensor) -> Tensor:
+    """``[Hk * C, P * N, D]`` for a part's pieces, of ``[Hk, B, N, D]``; with rows of zeros if they are too few."""
+    heads, _, n, size = all_of.shape
+    rows = all_of[:, part.pieces].reshape(heads * part.sets, -1, size)
+    missing = LEAST_ROWS - rows.shape[1]
+    return F.pad(rows, (0, 0, 0, missing)) if missing > 0 else rows
+
+
+def _update(part: Part, all_of: Tensor, found: Tensor, how: Callable[..., Tensor]) -> None:
+    """Join what a part's pieces found, ``[Hk * C, P * N, …]``, with what is known of all, ``[Hk, B, N, …]``."""
+    n = all_of.shape[2]
+    found = found[:, : part.rows(n)].reshape(all_of.shape[0], -1, *all_of.shape[2:])  # [Hk, C * P, N, …]
+    if part.real is not None:
+        found = found[:, part.real]
+    own = all_of[:, part.members]
+    how(own, found, out=own)
+    if not isinstance(part.members, slice):  # it was a copy
+        all_of[:, part.members] = own
+
+
+def _observe(observed: Observed, part: Part, group: Group, weights: Tensor, window: int | None) -> None:
+    """Note what a group's real rows looked at: ``weights [Hk * C, P * N, T]``."""
+    pieces, width = group.queries.shape
+    heads = len(weights) // part.sets
+    real = torch.ones(pieces * width, dtype=torch.bool, device=weights.device)
+    if group.valid is not None:
+        real = torch.zeros_like(real).index_fill_(0, group.valid, True)
+    rows = real.view(pieces, width)[part.pieces]  # [C * P, R]
+    if part.real is not None:
+        rows = rows & torch.zeros(len(rows), 1, dtype=torch.bool, device=rows.device).index_fill_(0, part.real, True)
+    rows = rows.view(part.sets, -1, 1, width, 1)  # [C, P, 1, R, 1]
+    weights = weights.reshape(heads, part.sets, rows.shape[1], -1, width, weights.shape[-1])  # [Hk, C, P, G, R, T]
+    mass = (weights * rows).sum((0, 2, 3, 4))  # [C, T]
+    bias = part.bias(window, group.queries, group.end, weights.dtype)
+    seen = rows if bias is None else rows & (bias == 0)
+    looks = seen.expand(*rows.shape[:-1], mass.shape[-1]).sum((1, 2, 3)) * (heads * weights.shape[3])
+    slots = part.slots
+    if isinstance(slots, slice):
+        slots = torch.arange(slots.start, slots.stop, device=weights.device)
+    observed.note(slots, mass.flatten(), looks.flatten())

@@ -34,19 +34,46 @@ class Sampling(BaseModel):
 
 @dataclass(slots=True)
 class Account:
-    """Who pays: where rows are booked, how many tokens may still be sampled (None: no limit), until when (perf_counter)."""
+    """Who pays: where rows are booked, and what may still be spent; None means no limit.
+
+    ``tokens_left``: tokens that may still be sampled. ``deadline``: until when (perf_counter). ``kv_bytes``: most KV that may
+    be resident on this account. ``run``: the account of many searches together, from which sampled tokens are taken as well.
+    The engine's own: ``kv_rows``, tokens that are resident on it; ``kv_short``, whether ``kv_bytes`` kept something from
+    being computed.
+    """
 
     ledger: Ledger = field(default_factory=Ledger)
     tokens_left: int | None = None
     deadline: float | None = None
+    kv_bytes: int | None = None
+    kv_rows: int = 0
+    run: Account | None = None
+    kv_short: bool = False
 
     def take(self, wanted: int) -> int:
         """Book up to ``wanted`` sampled tokens; returns how many were granted."""
         granted = wanted if self.tokens_left is None else max(0, min(wanted, self.tokens_left))
+        if self.run is not None:
+            granted = self.run.take(granted)
         if self.tokens_left is not None:
             self.tokens_left -= granted
         self.ledger.tokens_sampled += granted
         return granted
+
+
+class Usage(NamedTuple):
+    """What an engine has done and holds, for all searches together.
+
+    ``passes``: forward passes so far. ``rows``: tokens computed in them. ``most_rows``: of one pass. ``kv_bytes``: KV resident
+    now. ``kv_budget``: most of that, None without a limit. ``waiting``: requests that are not answered yet.
+    """
+
+    passes: int
+    rows: int
+    most_rows: int | None
+    kv_bytes: int
+    kv_budget: int | None
+    waiting: int
 
 
 class Handle(Protocol):
@@ -172,6 +199,11 @@ class Engine(Protocol):
     @property
     def layers(self) -> int:
         """Decoder layers a label request may exit from or trace; 0 if this engine can do neither."""
+        ...
+
+    @property
+    def usage(self) -> Usage:
+        """What this engine has done and holds so far; cheap, and never waits for a pass."""
         ...
 
     def open(self, prompt: Prompt, account: Account) -> Any:

@@ -9,10 +9,10 @@ from rksc_tot.cache.arena import Arena
 from rksc_tot.cache.pool import SlotPool
 from rksc_tot.cache.prefix_tree import PrefixTree
 from rksc_tot.engine import compat
-from rksc_tot.engine.forward import Forward, Route
+from rksc_tot.engine.forward import GRAIN, Forward, Route
 from rksc_tot.engine.layers import Look
 from rksc_tot.engine.lens import find_lens
-from rksc_tot.engine.plan import Block, build
+from rksc_tot.engine.plan import Block
 from rksc_tot.errors import UnsupportedModel
 
 if TYPE_CHECKING:
@@ -26,7 +26,8 @@ CHANGING_ROPE = ("dynamic", "longrope")
 class Capabilities(NamedTuple):
     """``route``: ``fast`` (registered attention) or ``mask`` (4D mask). ``difference``: largest |Δlogit| of a small tree
     against plain forward passes. ``context``: most tokens of a path. ``layers``: decoder layers after which a pass can be
-    looked at and left, 0 if it cannot. ``notes``: what does not work, and why.
+    looked at and left, 0 if it cannot. ``batch_invariant``: whether a row's logits are the same to the last bit whatever else
+    is in the pass and however its path was cut into passes. ``notes``: what does not work, and why.
     """
 
     route: Route
@@ -34,6 +35,7 @@ class Capabilities(NamedTuple):
     tolerance: float
     context: int
     layers: int
+    batch_invariant: bool
     notes: tuple[str, ...]
 
 
@@ -62,7 +64,8 @@ def probe(model: PreTrainedModel, arena: Arena, *, packed: bool = False) -> tupl
     compat.register()
     reference = _reference(forward, ids)
     largest = max(10.0, *(float(logits.abs().max()) for logits in reference))
-    tolerance = largest * (1e-5 if forward.dtype.itemsize >= 4 else 0.02)  # of half precision three digits can be asked
+    deep = max(1.0, forward.depth / 16) ** 0.5  # the rounding of half precision, of which three digits can be asked, adds up
+    tolerance = largest * (1e-5 if forward.dtype.itemsize >= 4 else 0.02 * deep)
     if packed:
         forward.pack()
     for route in ("fast", "mask"):
@@ -77,7 +80,9 @@ def probe(model: PreTrainedModel, arena: Arena, *, packed: bool = False) -> tupl
         if difference <= tolerance:
             layers = _open_layers(forward, ids, reference, tolerance)
             notes += [forward.no_lens] * (not layers)
-            return forward, Capabilities(route, difference, tolerance, context, layers, tuple(notes))
+            steady = _batch_invariant(forward, ids)
+            notes += ["the last bits of a row depend on what else is in the pass"] * (not steady)
+            return forward, Capabilities(route, difference, tolerance, context, layers, steady, tuple(notes))
         notes.append(f"{route} route: logits differ by {difference:.2g} from a plain forward pass")
     forward.give_back()
     raise UnsupportedModel(
@@ -108,6 +113,34 @@ def _open_layers(forward: Forward, ids: list[int], reference: list[Tensor], tole
         forward.arena.clear()
 
 
+def _batch_invariant(forward: Forward, ids: list[int]) -> bool:
+    """Whether a path that grows alone, token by token, has the same logits as many equal ones computed whole in one pass.
+
+    There are enough of them for torch to share out the pointwise work of the widest layer.
+    """
+    branch, _ = _branches(ids)[0]
+    path = ids[:TRUNK] + branch
+    copies = max(3, -(-2 * GRAIN // (len(path) * max(1, forward.width))))
+    try:
+        tree = PrefixTree(SlotPool(len(path) * (copies + 1)))
+        alone = tree.walk(tree.sprout(), path)
+        for start in (0, *range(TRUNK, len(path))):
+            stop = max(TRUNK, start + 1)
+            slots = tree.pool.allocate(stop - start)
+            tree.store(alone, slots)
+            block = Block(alone.lineage(), start, path[start:stop], slots, [stop - start - 1])
+            last = forward.run(forward.plan([block]), tree.pool.extent)[0]
+        blocks = []
+        for _ in range(copies):
+            twin = tree.walk(tree.sprout(), path)
+            slots = tree.pool.allocate(len(path))
+            tree.store(twin, slots)
+            blocks.append(Block(twin.lineage(), 0, path, slots, [len(path) - 1]))
+        return all(last.equal(logits) for logits in forward.run(forward.plan(blocks), tree.pool.extent))
+    finally:
+        forward.arena.clear()
+
+
 class _FirstLeaves:
     """Sends the first ``rows`` away after the first layer."""
 
@@ -127,10 +160,10 @@ def _tree_left_early(forward: Forward, ids: list[int]) -> list[Tensor]:
         slots = tree.pool.allocate(len(segment.tokens))
         tree.store(segment, slots)
         blocks.append(Block(segment.lineage(), segment.start, segment.tokens, slots, [len(slots) - 1]))
-    forward.run(build(blocks[:1], forward.device, forward.dtype), tree.pool.extent)
+    forward.run(forward.plan(blocks[:1]), tree.pool.extent)
     blocks[1].logits_at = []
     watcher = _FirstLeaves(len(blocks[1].tokens))
-    return list(forward.run(build(blocks[1:], forward.device, forward.dtype), tree.pool.extent, [watcher]))
+    return list(forward.run(forward.plan(blocks[1:]), tree.pool.extent, [watcher]))
 
 
 def _context(config: Any) -> tuple[int, list[str]]:
@@ -174,9 +207,7 @@ def _tree(forward: Forward, ids: list[int]) -> list[Tensor]:
     tree.pin(trunk)
     slots = tree.pool.allocate(TRUNK)
     tree.store(trunk, slots)
-    forward.run(
-        build([Block(trunk.lineage(), 0, trunk.tokens, slots, [TRUNK - 1])], forward.device, forward.dtype), TRUNK
-    )
+    forward.run(forward.plan([Block(trunk.lineage(), 0, trunk.tokens, slots, [TRUNK - 1])]), TRUNK)
     growing = [(tree.walk(trunk, branch), list(steps)) for branch, steps in _branches(ids)]
     ends: dict[int, Tensor] = {}
     while any(steps for _, steps in growing):
@@ -189,6 +220,6 @@ def _tree(forward: Forward, ids: list[int]) -> list[Tensor]:
                 tokens = segment.tokens[done : done + count]
                 blocks.append(Block(segment.lineage(), segment.start + done, tokens, slots, [count - 1]))
                 owners.append(n)
-        logits = forward.run(build(blocks, forward.device, forward.dtype), tree.pool.extent)
+        logits = forward.run(forward.plan(blocks), tree.pool.extent)
         ends.update(zip(owners, logits, strict=True))
     return [ends[n] for n in range(len(growing))]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from rksc_tot.cache.arena import Arena
 from rksc_tot.engine.forward import Forward
-from rksc_tot.engine.plan import Block, build
+from rksc_tot.engine.plan import Block
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def bytes_per_token(forward: Forward, arena: Arena) -> int:
     """KV bytes of one token, measured by storing one."""
-    forward.run(build([Block([], 0, [1], [0], [0])], forward.device, forward.dtype), 1)
+    forward.run(forward.plan([Block([], 0, [1], [0], [0])]), 1)
     size = arena.bytes_per_row
     arena.clear()
     return size

@@ -11,7 +11,7 @@ from transformers import PreTrainedModel
 
 from rksc_tot.cache.arena import Arena
 from rksc_tot.engine import compat
-from rksc_tot.engine.attention import Tree
+from rksc_tot.engine.attention import Scratch, Tree
 from rksc_tot.engine.layers import Watched, Watcher
 from rksc_tot.engine.lens import Lens
 from rksc_tot.engine.packing import Packing
@@ -19,6 +19,8 @@ from rksc_tot.engine.plan import Block, Plan, build
 from rksc_tot.errors import UnsupportedModel
 
 Route = Literal["fast", "mask"]
+GRAIN = 32768  # elements torch gives a thread at least
+VECTOR = 32  # elements, two of the widest vectors
 
 
 class Forward:
@@ -29,11 +31,14 @@ class Forward:
         self.arena = arena
         self.stock = compat.stock_attention(model)
         self.route: Route = "mask"
+        self._scratch = Scratch()
         self._packing: Packing | None = None
         self.lens: Lens | None = None
         self.no_lens = "it was not tried"
         self._chooses_rows = compat.keeps_logits(model)
         self._cache_name = compat.cache_keyword(model)
+        self.width: int = getattr(model.config.get_text_config(), "intermediate_size", None) or 0
+        """Of the widest layer, 0 if the configuration does not tell."""
 
     def pack(self) -> None:
         """Compute linear layers by oneDNN from now on."""
@@ -75,6 +80,10 @@ class Forward:
             raise UnsupportedModel(f"its class does not take the attention function {wanted!r}")
         self.route = route
 
+    def plan(self, blocks: Sequence[Block]) -> Plan:
+        """What one pass over these blocks is to do."""
+        return build(blocks, self.device)
+
     @torch.inference_mode()
     def run(self, plan: Plan, extent: int, watchers: Sequence[Watcher] = ()) -> Tensor:
         """Logits ``[n, V]`` of the rows ``plan.logits_at``; the KV of all rows is stored, of rows that ``watchers`` send away
@@ -82,7 +91,9 @@ class Forward:
         """
         self.arena.reserve(extent)
         if self.route == "fast":
-            tree = Tree(plan, self.arena)
+            if self.packed and not watchers:
+                plan.pad(self._steady_rows(plan.count))
+            tree = Tree(plan, self.arena, self._scratch)
             arguments: dict[str, Any] = {"use_cache": False, "tree": tree}
         else:
             cache = compat.ArenaCache(self.arena, plan)
@@ -97,7 +108,7 @@ class Forward:
         else:
 
             def shrink(blocks: list[Block]) -> None:
-                left = build(blocks, self.device, self.dtype)
+                left = self.plan(blocks)
                 if self.route == "fast":
                     tree.plan = left
                 else:
@@ -108,6 +119,19 @@ class Forward:
         if logits is None:  # every row has left
             return torch.empty(0, 0, device=self.device)
         return logits if self._chooses_rows else logits[plan.logits_at]
+
+    def _steady_rows(self, rows: int) -> int:
+        """The fewest rows from this many on with which no row's result depends on how many there are.
+
+        torch hands pointwise work to its threads in equal chunks and computes the odd elements at the end of a chunk by other
+        instructions, with other last bits: the chunks of the widest layer are to be whole vectors.
+        """
+        threads = torch.get_num_threads()
+        for more in range(rows, rows + VECTOR * threads):
+            elements = more * self.width
+            if elements and -(-elements // min(threads, -(-elements // GRAIN))) % VECTOR == 0:
+                return more
+        return rows
 
     def open_lens(self) -> Lens:
         """The lens. Raises UnsupportedModel if the model cannot be looked at between its layers."""

@@ -15,29 +15,40 @@ if TYPE_CHECKING:
 
 
 class KVHandle:
-    """A token path. Its KV is resident, or computed again when the path is visited."""
+    """A token path. Its KV is resident, or computed again when the path is visited.
 
-    __slots__ = ("messages", "owner", "prompt", "released", "segment", "states")
+    ``length``: tokens from the start of the prompt; ``prompt_end``: those of the prompt. ``prompt``: whether a search is open on
+    it. ``place``: where it stands in the prefix tree, None until the engine gets to it.
+    """
+
+    __slots__ = ("length", "messages", "owner", "place", "prompt", "prompt_end", "released", "states")
 
     def __init__(
         self,
         owner: TransformersEngine,
-        segment: Segment,
+        length: int,
         messages: Sequence[Message] | None,
+        prompt_end: int,
+        *,
+        place: Segment | None = None,
         prompt: bool = False,
         states: Tensor | None = None,
     ) -> None:
         self.owner = owner
-        self.segment = segment
+        self.length = length
         self.messages = messages
-        self.prompt = prompt  # a search is open on it
+        self.prompt_end = prompt_end
+        self.place = place
+        self.prompt = prompt
         self.released = False
         self.states = states  # [L, H] of the row that predicts the end of a thought generated with ``states``
 
     @property
-    def length(self) -> int:
-        """Tokens from the start of the prompt."""
-        return self.segment.end
+    def segment(self) -> Segment:
+        """The segment at whose end it stands."""
+        if self.place is None:
+            self.owner.settle()
+        return self.place  # type: ignore[return-value]  # settled
 
     @property
     def tokens(self) -> list[int]:

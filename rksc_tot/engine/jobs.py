@@ -8,12 +8,13 @@ writes is what it would have written alone.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rksc_tot.cache.prefix_tree import PrefixTree, Segment
 from rksc_tot.engine.base import Account, Completion, Finish, GenerateRequest
-from rksc_tot.engine.sampler import Draw, Stream
+from rksc_tot.engine.sampler import Draws
+from rksc_tot.engine.streams import Streams
 from rksc_tot.engine.text import Written, continuation, cut_at, find_stop
 from rksc_tot.policies.cgee import RivalStop, confidence
 
@@ -36,7 +37,8 @@ class Twig:
 
 
 class Job:
-    """Work that ends in a result or an error. ``scratch_from``: rows from this position on are never kept.
+    """Work that ends in a result or an error. ``scratch_from``: rows from this position on are never kept. ``prompt``: where the
+    prompt of its path ends.
 
     A *running* job pins the paths to its tips: their KV stays. A paused one only holds its place: when room is short its KV
     may go, and is computed again when the job runs on, with the same outcome.
@@ -47,10 +49,10 @@ class Job:
         self.base = base
         self.account = account
         self.scratch_from = scratch_from
+        self.prompt = 0
         self.ended = False
         self.result: object = None
         self.error: Exception | None = None
-        self.on_end: Callable[[Job], None] = lambda job: None
         self.running = False
         tree.hold(base)
 
@@ -134,12 +136,12 @@ class Generation(Job):
         self.eos = eos
         self.context = context
         self.room = min(request.max_tokens, context - base.end)
-        self.streams = [Stream(key) for key in request.streams]
+        self.streams = Streams(request.streams)
         self.done: list[Completion] = []
         self.states: dict[Segment, Any] = {}  # by the end of a completion: [L, H] of the row that predicts it
         self.step = 0  # tokens sampled so far by every live branch
         before = [t for s in base.lineage()[-CONTEXT_FOR_DECODER:] for t in s.tokens][-CONTEXT_FOR_DECODER:]
-        first = Twig(base, range(len(self.streams)), Written(tokenizer, before), [])
+        first = Twig(base, range(len(request.streams)), Written(tokenizer, before), [])
         self.twigs = [first]
         tree.hold(base)
         self.before = len(before)
@@ -159,17 +161,19 @@ class Generation(Job):
     def tips(self) -> list[Segment]:
         return [twig.tip for twig in self.twigs]
 
-    def draws(self, row: dict[Segment, int]) -> list[Draw]:
+    def draws(self, row: dict[Segment, int]) -> Draws:
         """What every live branch draws now; all twigs have their logits. Branches the budget cuts off are finished."""
         granted = self.account.take(sum(len(twig.branches) for twig in self.twigs))
-        draws = []
+        rows: list[int] = []
+        live: list[int] = []
         for twig in self.twigs:
             cut, twig.branches = twig.branches[granted:], twig.branches[:granted]
             granted -= len(twig.branches)
             if cut:
                 self._finish(twig, cut, "budget")
-            draws += [Draw(row[twig.tip], self.streams[b][self.step], self.request.sampling) for b in twig.branches]
-        return draws
+            rows += [row[twig.tip]] * len(twig.branches)
+            live += twig.branches
+        return Draws(rows, self.streams[self.step][live], self.request.sampling)
 
     def advance(self, tokens: Sequence[int], logprobs: Sequence[float]) -> None:
         """Take the tokens drawn, in the order of :meth:`draws`."""

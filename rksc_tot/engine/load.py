@@ -37,7 +37,8 @@ def load_engine(
         None or ``embedded``: the game-of-24 model that ships with the package. Else a folder written by
         ``save_pretrained``, a ``.gguf`` file (extra ``gguf``), or a hub id.
     dtype
-        ``float32``, ``bfloat16`` or ``float16``.
+        ``float32``, ``bfloat16`` or ``float16``. On a CPU that computes in it, bfloat16 is the fast one; it is not exact to
+        more than two or three digits.
     device
         A torch device such as ``cpu`` or ``cuda:0``.
     kv_budget
@@ -49,7 +50,8 @@ def load_engine(
     max_batch_tokens
         Most rows of one forward pass.
     pack
-        Whether linear layers are computed by oneDNN, from a copy of their weights; None: where that is usually faster.
+        Whether linear layers are computed by oneDNN, from a copy of their weights (on the CPU, in float32 and bfloat16);
+        None: where that is usually faster.
     revision
         Of a hub id.
     trust_remote_code

@@ -10,8 +10,7 @@ import asyncio
 import math
 import random
 import time
-from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from rksc_tot.engine.base import (
@@ -22,8 +21,10 @@ from rksc_tot.engine.base import (
     LabelRequest,
     LabelScores,
     PhrasingVerdict,
+    Usage,
 )
-from rksc_tot.errors import ContextOverflow, EngineError
+from rksc_tot.engine.mock_kv import MockHandle, MockKV
+from rksc_tot.errors import CacheError, ContextOverflow, EngineError
 from rksc_tot.guard import Raised, guarded
 from rksc_tot.ledger import Ledger
 from rksc_tot.policies.cgee import Reading
@@ -32,21 +33,6 @@ from rksc_tot.task import Prompt
 Writer = Callable[[str, random.Random], str | tuple[str, float]]
 Labeller = Callable[[str, Prompt, tuple[str, ...]], Mapping[str, float]]
 Lens = Callable[[str, Prompt, tuple[str, ...], int], Mapping[str, float]]
-
-
-class MockHandle:
-    """A text; a character is a token."""
-
-    __slots__ = ("released", "text")
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self.released = False
-
-    @property
-    def length(self) -> int:
-        """Characters from the start of the prompt."""
-        return len(self.text)
 
 
 class MockEngine:
@@ -89,8 +75,10 @@ class MockEngine:
         self._lens = lens
         self._alike = alike
         self.layers = layers
-        self._stored = _PrefixSet()
+        self._kept: dict[int, MockKV] = {}  # by the id of their account, while it has a handle
         self._closed = False
+        self._passes = 0
+        self._rows = 0
         self.handles = 0
         """Handles given out and not yet given back."""
 
@@ -99,18 +87,28 @@ class MockEngine:
         """Nothing a result could depend on."""
         return {"engine": "mock"}
 
+    @property
+    def usage(self) -> Usage:
+        """What was done so far; a character takes a byte."""
+        return Usage(self._passes, self._rows, None, self._kv_bytes, None, 0)
+
     def open(self, prompt: Prompt, account: Account) -> MockHandle:
         """A handle for a prompt."""
         self._check_open()
         text = render(prompt)
         self._check_room(len(text))
-        return self._handle(text)
+        if account.kv_bytes is not None and len(text) > account.kv_bytes:
+            raise CacheError(
+                f"the prompt takes {len(text)} bytes of KV, the budget of this search holds {account.kv_bytes}",
+                hint="raise the budget's kv_bytes, and leave room for the thoughts",
+            )
+        return self._handle(text, self._kept.setdefault(id(account), MockKV(account)))
 
     def extend(self, handle: MockHandle, text: str) -> MockHandle:
         """A handle for the path continued by ``text``."""
         text = self._own(handle).text + text
         self._check_room(len(text))
-        return self._handle(text)
+        return self._handle(text, handle.kept)
 
     async def generate(self, requests: Sequence[GenerateRequest], account: Account) -> list[list[Completion]]:
         """Completions of each request, ordered by their first branch."""
@@ -136,7 +134,7 @@ class MockEngine:
             if not self.layers and (request.trace or request.exit is not None):
                 raise EngineError("this engine has no layers to look between", hint="make it with layers=8, say")
         await asyncio.sleep(0)
-        return [None if _late(account) else self._ask(request, account.ledger) for request in requests]
+        return [None if _late(account) else self._ask(request, account) for request in requests]
 
     def similarity(self, handle: MockHandle, others: Sequence[MockHandle], alpha: float) -> list[float | None]:
         """What ``alike`` says."""
@@ -160,12 +158,16 @@ class MockEngine:
         return [None if _late(account) else (float(not alike), alike) for alike in same]
 
     def release(self, handle: MockHandle) -> None:
-        """Give a handle back."""
+        """Give a handle back; with the last one of an account, what that has stored is forgotten."""
         self._own(handle).released = True
         self.handles -= 1
+        kept = handle.kept
+        kept.handles.discard(handle)
+        if not kept.handles:
+            del self._kept[id(kept.account)]
 
     def rate(self, handle: MockHandle, score: float, depth: int) -> None:
-        """Nothing is ever evicted here."""
+        """Eviction heeds nothing here."""
         self._own(handle)
 
     def close(self) -> None:
@@ -177,21 +179,26 @@ class MockEngine:
     def _continue(self, request: GenerateRequest, account: Account) -> list[Completion]:
         scratch = render(request.suffix or "")
         context = request.handle.text + scratch
-        self._visit(request.handle.text, account.ledger)
+        visited = self._visit(request.handle, account)
         written: dict[tuple[str, str, Finish, float], list[int]] = {}
         sampled: set[str] = set()
         for branch, stream in enumerate(request.streams):
-            if _late(account) or account.tokens_left == 0:
+            if not visited or _late(account) or account.tokens_left == 0:
                 written.setdefault(("", "", "budget", 0.0), []).append(branch)
                 continue
             raw, logprob = self._write(context, random.Random(stream if request.sampling.temperature else 0))
-            tokens, text, kept, finish = self._cut(raw, len(context), request, account)
-            sampled.add(tokens)
+            tokens, text, kept, finish = self._cut(raw, context, request, account, sampled)
+            sampled.add(context + tokens)
+            if request.suffix is None:  # every sampled token but the last is fed to the model
+                self._store(request.handle, context + tokens[:-1], account, sampled)
             written.setdefault((text, kept, finish, logprob), []).append(branch)
-        self._decode(context, sampled, account.ledger, scratch=len(scratch) if request.suffix is not None else None)
+        fed = [len(text) - len(context) - 1 for text in sampled if text != context]
+        self._count(max(fed, default=0), 0, account.ledger)
+        if request.suffix is not None:
+            account.ledger.proposal_tokens += len(scratch) + sum(fed)
         completions = []
         for (text, kept, finish, logprob), branches in written.items():
-            handle = self._handle(request.handle.text + kept) if request.suffix is None else None
+            handle = self._handle(request.handle.text + kept, request.handle.kept) if request.suffix is None else None
             tokens_kept = tuple(map(ord, kept))
             completions.append(Completion(text, tokens_kept, (logprob,) * len(kept), finish, tuple(branches), handle))
         return completions
@@ -206,15 +213,22 @@ class MockEngine:
         except Raised as raised:
             raise EngineError(str(raised), hint="return a string, or a string and a number") from raised.error
 
-    def _cut(self, raw: str, used: int, request: GenerateRequest, account: Account) -> tuple[str, str, str, Finish]:
+    def _cut(
+        self, raw: str, context: str, request: GenerateRequest, account: Account, needed: Collection[str]
+    ) -> tuple[str, str, str, Finish]:
         """What was sampled, what of it is the text, what of it is kept, and why it ended."""
-        room = math.inf if self._context is None else self._context - used
+        room = math.inf if self._context is None else self._context - len(context)
         longest = int(min(len(raw) + 1, request.max_tokens, room))
         ends = [(at, stop) for stop in request.stop if (at := raw.find(stop)) >= 0]
         text, stop = (raw, "") if not ends else (raw[: min(ends)[0]], min(ends)[1])
         wanted = len(text) + len(stop) if stop else len(text) + 1  # the end-of-sequence token is drawn, too
-        late = _late(account)
-        granted = 0 if late else account.take(min(wanted, longest))
+        late, most = _late(account), min(wanted, longest)
+        if request.suffix is None:
+            fed = context + (text + stop)[: most - 1]
+            if (missing := len(fed) - request.handle.kept.fitting(fed, account, needed)) > 0:
+                account.kv_short = True
+                most -= missing
+        granted = 0 if late else account.take(most)
         if granted == wanted:
             end = stop or (*request.stop, "")[0]  # an end-of-text is closed like any other thought
             kept = text + end if request.keep_stop else text
@@ -222,10 +236,12 @@ class MockEngine:
         part = (text + stop)[:granted]
         return part, part, part, "length" if granted == longest and not late else "budget"
 
-    def _ask(self, request: LabelRequest, ledger: Ledger) -> LabelScores:
-        self._visit(request.handle.text, ledger)
+    def _ask(self, request: LabelRequest, account: Account) -> LabelScores | None:
+        if not self._visit(request.handle, account):
+            return None
+        ledger = account.ledger
         ledger.verifier_tokens += len(render(request.question))
-        ledger.forward_passes += 1
+        self._count(1, len(render(request.question)), ledger)
         watched = request.trace or request.exit is not None
         seen: list[Reading] = []
         for layer in range(1, self.layers) if watched else ():
@@ -265,33 +281,37 @@ class MockEngine:
 
     # -- the account -------------------------------------------------------------------------------------------------
 
-    def _visit(self, text: str, ledger: Ledger) -> None:
-        """Book the path, and what of it has still to be computed."""
-        computed = self._stored.add(text)
-        ledger.context_tokens += len(text)
-        ledger.context_computed += computed
-        ledger.forward_passes += computed > 0
-        self._book(computed, ledger)
+    @property
+    def _kv_bytes(self) -> int:
+        return sum(kept.held.size for kept in self._kept.values())
 
-    def _decode(self, context: str, sampled: set[str], ledger: Ledger, scratch: int | None) -> None:
-        """Book the decode steps: every sampled token but the last of a branch was fed to the model."""
-        rows = [text[:-1] for text in sorted(sampled)]
-        ledger.forward_passes += max(map(len, rows), default=0)
-        if scratch is None:
-            self._book(sum(self._stored.add(context + text) for text in rows), ledger)
-        else:
-            ledger.proposal_tokens += scratch + sum(map(len, rows))
+    def _visit(self, handle: MockHandle, account: Account) -> bool:
+        """Book the path, and what of it has still to be computed; False where there is no room for that."""
+        computed = self._store(handle, handle.text, account)
+        if computed is None:
+            account.kv_short = True
+            return False
+        account.ledger.context_tokens += handle.length
+        account.ledger.context_computed += computed
+        self._count(computed > 0, 0, account.ledger)
+        return True
 
-    def _book(self, rows: int, ledger: Ledger) -> None:
-        ledger.prefill_tokens += rows
-        ledger.distinct_tokens += rows  # nothing is ever evicted
-        ledger.peak_kv_bytes = max(ledger.peak_kv_bytes, self._stored.size)
+    def _store(self, handle: MockHandle, text: str, account: Account, needed: Collection[str] = ()) -> int | None:
+        computed = handle.kept.store(text, account, needed)
+        account.ledger.peak_kv_bytes = max(account.ledger.peak_kv_bytes, self._kv_bytes)
+        self._rows += computed or 0
+        return computed
+
+    def _count(self, passes: int, rows: int, ledger: Ledger) -> None:
+        ledger.forward_passes += passes
+        self._passes += passes
+        self._rows += rows
 
     # -- handles -----------------------------------------------------------------------------------------------------
 
-    def _handle(self, text: str) -> MockHandle:
+    def _handle(self, text: str, kept: MockKV) -> MockHandle:
         self.handles += 1
-        return MockHandle(text)
+        return MockHandle(text, kept)
 
     def _own(self, handle: MockHandle) -> MockHandle:
         self._check_open()
@@ -319,39 +339,6 @@ class _NotKept:
 
 def _late(account: Account) -> bool:
     return account.deadline is not None and time.perf_counter() >= account.deadline
-
-
-class _PrefixSet:
-    """Texts and all their prefixes, as a sorted list: the longest shared prefix is with a neighbour."""
-
-    def __init__(self) -> None:
-        self._texts: list[str] = []
-        self.size = 0
-        """Characters stored, shared prefixes once."""
-
-    def add(self, text: str) -> int:
-        """Store a text; returns how many of its characters were not there."""
-        at = bisect_left(self._texts, text)
-        shared = max((_shared(text, other) for other in self._texts[max(at - 1, 0) : at + 1]), default=0)
-        fresh = len(text) - shared
-        if fresh and at and text.startswith(self._texts[at - 1]):
-            self._texts[at - 1] = text
-        elif fresh:
-            self._texts.insert(at, text)
-        self.size += fresh
-        return fresh
-
-
-def _shared(a: str, b: str) -> int:
-    """Length of the longest common prefix, by bisection."""
-    low, high = 0, min(len(a), len(b))
-    while low < high:
-        middle = (low + high + 1) // 2
-        if a.startswith(b[:middle]):
-            low = middle
-        else:
-            high = middle - 1
-    return low
 
 
 def render(prompt: Prompt) -> str:

@@ -6,12 +6,15 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from torch import Tensor
+
 from rksc_tot.cache.prefix_tree import PrefixTree, Segment
 from rksc_tot.engine.asking import Labelling
+from rksc_tot.engine.base import Account
 from rksc_tot.engine.forward import Forward
 from rksc_tot.engine.jobs import Generation, Job
 from rksc_tot.engine.layers import Watcher
-from rksc_tot.engine.plan import Block, build
+from rksc_tot.engine.plan import Block
 from rksc_tot.engine.reading import Asked, LabelReader, StateKeeper
 
 
@@ -38,30 +41,39 @@ class Claim:
         return len(self.block.tokens)
 
 
-def claim(tree: PrefixTree, job: Job, tip: Segment, most: int, awaited: Collection[Segment]) -> Claim:
+def claim(
+    tree: PrefixTree, job: Job, tip: Segment, most: int, awaited: Collection[Segment], limit: int | None = None
+) -> Claim:
     """The next rows, at most ``most``, on the way to the logits at ``tip``; their slots are allocated.
 
     Logits are taken on the way wherever somebody waits for them or a handle may want them, but not at a watched question,
     whose rows may leave the pass. If the path is resident, its last row is computed again, since KV does not give logits.
+    ``limit``: tokens that may be resident on the job's account then, if that is limited.
 
     Raises
     ------
+    AccountFull
+        If the account may hold no more.
     CacheError
         If there is no room.
     """
+    for segment, _ in tree.missing(tip)[:1]:  # only the first can be resident in part
+        tree.part(segment, _payer(job))
     missing = tree.missing(tip)
     watched_from = job.scratch_from if isinstance(job, Labelling) and job.watched else None
     if not missing:
-        last = Block(tip.lineage(), tip.end - 1, [tip.tokens[-1]], [tip.slots[-1]], [])
+        last = Block(tip.lineage(), tip.end - 1, [tip.tokens[-1]], [tip.slots[-1]], [], job.prompt)
         if watched_from is not None:
             return Claim(last, job, [])
         last.logits_at = [0]
         return Claim(last, job, [tip])
     start = missing[0][0].start + missing[0][1]
     count = min(most, tip.end - start)
+    if limit is not None:
+        tree.make_room_within(count, limit, job.account)
     tree.make_room(count)
     slots = tree.pool.allocate(count)
-    made = Claim(Block(tip.lineage(), start, [], slots), job, [])
+    made = Claim(Block(tip.lineage(), start, [], slots, [], job.prompt), job, [])
     for segment, first in missing:
         piece = segment.tokens[first : first + count - made.rows]
         if not piece:
@@ -75,19 +87,26 @@ def claim(tree: PrefixTree, job: Job, tip: Segment, most: int, awaited: Collecti
     return made
 
 
-def compute(forward: Forward, tree: PrefixTree, claims: Sequence[Claim]) -> None:
+def _payer(job: Job) -> Account | None:
+    """On whose account rows are kept, where that is limited."""
+    return None if job.account.kv_bytes is None else job.account
+
+
+def compute(forward: Forward, tree: PrefixTree, claims: Sequence[Claim]) -> Tensor:
     """Run one pass over all claims, hand the logits to their segments, and book the rows.
+
+    Returns the logits ``[n, V]`` of all segments that the claims end in, in order.
 
     If the pass fails, everything is as if it had not been tried, and the exception goes on. Watched questions are answered;
     what the layers above did not compute of them is not stored.
     """
-    new = [[tree.store(part.segment, part.slots) for part in made.parts] for made in claims]
+    new = [[tree.store(part.segment, part.slots, _payer(made.job)) for part in made.parts] for made in claims]
     asked = _asked(claims)
     keeper = _keeper(claims)
     watchers: list[Watcher] = [*([LabelReader(forward.open_lens(), list(asked.values()))] if asked else []),
                                *([keeper] if keeper else [])]  # fmt: skip
     try:
-        plan = build([made.block for made in claims], forward.device, forward.dtype)
+        plan = forward.plan([made.block for made in claims])
         logits = forward.run(plan, tree.pool.extent, watchers)
     except BaseException:
         for made in reversed(claims):
@@ -110,14 +129,13 @@ def compute(forward: Forward, tree: PrefixTree, claims: Sequence[Claim]) -> None
             if asked[n].left:
                 _take_back(tree, [part for part in made.parts if part.segment.start >= (made.job.scratch_from or 0)])
             asked[n].answer()
+    return logits
 
 
 def _take_back(tree: PrefixTree, parts: Sequence[Part]) -> None:
     """Undo the storing of parts of one block, its last ones."""
     for part in reversed(parts):
-        del part.segment.slots[len(part.segment.slots) - len(part.slots) :]
-        part.segment.stored_once = part.stored_once
-        tree.pool.free(part.slots)
+        tree.take_back(part.segment, len(part.slots), part.stored_once)
 
 
 def _asked(claims: Sequence[Claim]) -> dict[int, Asked]:

@@ -19,7 +19,7 @@ from rksc_tot.engine.base import Account
 from rksc_tot.engine.handle import KVHandle
 from rksc_tot.engine.jobs import Job
 from rksc_tot.engine.passes import claim, compute
-from rksc_tot.engine.plan import Block, build
+from rksc_tot.engine.plan import Block
 from rksc_tot.engine.reading import StateKeeper
 from rksc_tot.engine.rotation import PROBES, Rotation, find_rotation
 from rksc_tot.engine.splice import compute_rest, overlap, take_over
@@ -179,7 +179,7 @@ class _Work(Job):
         if self.base.states is None and forward.lens:
             last = Block(self.base.lineage(), self.base.end - 1, [self.base.tokens[-1]], [self.base.slots[-1]], [0])
             keeper = StateKeeper([0], [self.base])
-            forward.run(build([last], forward.device, forward.dtype), self.tree.pool.extent, [keeper])
+            forward.run(forward.plan([last]), self.tree.pool.extent, [keeper])
             keeper.settle()
             self.account.ledger.forward_passes += 1
             self.account.ledger.prefill_tokens += 1
@@ -279,7 +279,7 @@ async def open_phrasing(
         raise
     if branch is None:
         return exact, verdict
-    handle = KVHandle(engine, branch, exact.messages)
+    handle = KVHandle(engine, branch.end, exact.messages, branch.end, place=branch)
     engine.release(exact)
     return handle, verdict
 

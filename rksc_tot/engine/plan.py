@@ -1,189 +1,212 @@
 """One forward pass: which tokens, at which positions, into which slots, seeing which slots.
 
-A *block* is a run of new tokens at the end of one path: a chunk of a prompt, one sampled token, a verifier's question.
-Blocks that share a long enough run of ancestors form a *group*; the shared part is read once for all of them. The rest of
-a block's ancestors and the block itself are its *private* keys, padded to the longest of the group.
+A *block* is a run of new tokens at the end of one path: a chunk of a prompt, one sampled token, a verifier's question. For
+attention it is cut into *pieces*, and pieces of about the same size form a *group*. What a group's pieces see comes in parts
+(:mod:`rksc_tot.engine.sharing`): ancestors that several of them share are read once for all of those, and the rest of a
+piece's ancestors and the piece itself are its *private* keys, padded to the longest of the group.
 
 ::
 
-    group:   shared slots  s0 s1 s2 …          one product for all rows of the group
-             block 0       p p p · │ r r       private ancestors, padded │ own rows, causal
-             block 1       p p p p │ r r
+    group:   prompt        s s s s s s s s           one product for all pieces
+             long thoughts  s s s s │ s s s          one product for those that share one
+             private          p p r r ·              ancestors left, own rows (causal), padding
+                              p r r · ·
+
+**Which keys make up one product does not depend on the company.** A path has *seams*: every 128 positions up to the end of
+its prompt, there, and every 128 positions from there on. Weights times values are added up from seam to seam, in order (what
+comes after a long prompt takes that in one step), so a row's result is the same to the last bit whether its ancestors are
+shared with others or not, in which chunks they were computed, and who else is in the pass (where the products themselves keep
+to that, which the engine finds out when a model is loaded).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from rksc_tot.cache.arena import is_run
 from rksc_tot.cache.prefix_tree import Segment
 
-MIN_SHARED = 32  # below this, reading the ancestors with each block is cheaper than a product of its own
+SEAM = 128
+"""Positions from one seam to the next. In products over more keys than this, MKL's order of summation depends on how many."""
+LEAST_PROMPT = 32
+"""Shorter prompts have no seam at their end: reading them with each piece is cheaper than a product of their own."""
+WORTH = 256
+"""Keys, over all pieces that share them, from which a product of their own costs less than copying them to each piece."""
+FAR = 1 << 30  # a position nobody sees
+
+
+def seam_before(position: int, prompt: int) -> int:
+    """The last seam at or before a position of a path whose prompt ends at ``prompt``."""
+    first = prompt if LEAST_PROMPT <= prompt <= position else 0
+    return first + (position - first) // SEAM * SEAM
+
+
+def seam_after(position: int, prompt: int) -> int:
+    """The first seam after a position."""
+    following = seam_before(position, prompt) + SEAM
+    return prompt if prompt >= LEAST_PROMPT and position < prompt < following else following
 
 
 @dataclass(slots=True)
 class Block:
-    """New tokens after the end of ``lineage`` (whose slots are all resident), to be stored in ``slots``."""
+    """New tokens after the end of ``lineage`` (whose slots are all resident), to be stored in ``slots``.
+
+    ``prompt``: where the prompt of their path ends; 0 if it has none.
+    """
 
     lineage: list[Segment]
     start: int
     tokens: list[int]
     slots: list[int]
     logits_at: list[int] = field(default_factory=list)  # rows of the block whose logits are wanted
+    prompt: int = 0
 
-    def context(self, skip: int = 0) -> list[int]:
-        """Slots of the ancestors' tokens from position ``skip`` to ``start``."""
+
+class Piece(NamedTuple):
+    """Rows of one block between two seams."""
+
+    block: Block
+    row: int  # number of its first row in the pass
+    start: int  # position of that
+    slots: list[int]
+    seam: int  # the last seam of its path before it: what comes before may be shared with others
+
+    @property
+    def in_prompt(self) -> bool:
+        """Whether its rows are the prompt's own."""
+        return self.start < self.block.prompt
+
+    def context(self, first: int, stop: int) -> list[int]:
+        """Slots of the ancestors' tokens at positions ``first`` to ``stop``."""
         found: list[int] = []
-        for segment in self.lineage:
-            if segment.start >= self.start:
+        for segment in self.block.lineage:
+            if segment.start >= stop:
                 break
-            if segment.end > skip:
-                found += segment.slots[max(0, skip - segment.start) : self.start - segment.start]
+            if segment.end > first:
+                found += segment.slots[max(0, first - segment.start) : stop - segment.start]
         return found
 
 
 @dataclass(slots=True)
+class Part:
+    """``C`` sets of ``T`` keys, each seen by ``P`` pieces of a group."""
+
+    pieces: slice | Tensor  # [C * P] index into the group's pieces; padding repeats one
+    sets: int  # C
+    slots: slice | Tensor  # [C * T]
+    positions: Tensor  # [C, T]; FAR where padded
+    hides: bool  # whether some keys are hidden from some rows, whatever the window
+    members: slice | Tensor  # the pieces without padding
+    real: Tensor | None = None  # which of the C * P those are; None: all
+    step: int = SEAM  # keys of one product of weights and values
+    biases: dict[int | None, Tensor | None] = field(default_factory=dict)
+
+    def rows(self, each: int) -> int:
+        """Rows of a set, of ``each`` of a piece."""
+        pieces = self.pieces.stop - self.pieces.start if isinstance(self.pieces, slice) else len(self.pieces)
+        return pieces // self.sets * each
+
+    def bias(self, window: int | None, queries: Tensor, end: int, dtype: torch.dtype) -> Tensor | None:
+        """Additive mask ``[C, P, 1, R, T]`` under a window counted in positions; None if all is visible.
+
+        ``queries [B, R]``: positions of the group's rows; ``end``: one past the last of them.
+        """
+        if window is not None and window >= end:
+            window = None
+        if window not in self.biases:
+            self.biases[window] = self._bias(window, queries, dtype) if self.hides or window is not None else None
+        return self.biases[window]
+
+    def _bias(self, window: int | None, queries: Tensor, dtype: torch.dtype) -> Tensor:
+        rows = queries[self.pieces].view(self.sets, -1, 1, queries.shape[1], 1)  # [C, P, 1, R, 1]
+        keys = self.positions[:, None, None, None, :]
+        hidden = keys > rows
+        if window is not None:
+            hidden = hidden | (keys <= rows - window)
+        return torch.zeros(hidden.shape, dtype=dtype, device=hidden.device).masked_fill_(hidden, float("-inf"))
+
+
+@dataclass(slots=True)
 class Group:
-    """Blocks that are attended together. ``B`` blocks of at most ``R`` rows, ``S`` shared and ``T`` private keys."""
+    """``B`` pieces of at most ``R`` rows that are attended together."""
 
-    rows: slice | Tensor  # [B * R] index into the pass's rows; padding repeats row 0 of the block
+    rows: slice | Tensor  # [B * R] index into the pass's rows; padding repeats the first row of a piece
     valid: Tensor | None  # which of them are real; None: all
-    real: slice | Tensor  # the real ones' index into the pass's rows
-    shared: slice | Tensor | None  # S slots
-    shared_positions: Tensor  # [S]
-    private: slice | Tensor  # [B * T] slots
-    query_positions: Tensor  # [B, R]
-    bias: Tensor  # [B, 1, R, T] 0 where visible, -inf elsewhere
-    private_positions: Tensor  # [B, T]
+    real: slice | Tensor  # those, as index into the pass's rows
+    queries: Tensor  # [B, R] positions
     end: int  # one past the last position
-    fresh: bool  # one block with nothing before it: plain causal attention
-    windows: dict[int, tuple[Tensor | None, Tensor]] = field(default_factory=dict)
-
-    def masks(self, window: int | None) -> tuple[Tensor | None, Tensor]:
-        """Additive masks ``[B, 1, R, S]`` (None: all visible) and ``[B, 1, R, T]`` under a window counted in positions."""
-        if window is None or window >= self.end:
-            return None, self.bias
-        if window not in self.windows:
-            first = self.query_positions[:, None, :, None] - window  # the last position that is out of sight
-            shared = None
-            if self.shared is not None:
-                hidden = self.shared_positions <= first
-                shared = torch.zeros_like(hidden, dtype=self.bias.dtype).masked_fill_(hidden, float("-inf"))
-            hidden = self.private_positions[:, None, None, :] <= first
-            self.windows[window] = (shared, self.bias.masked_fill(hidden, float("-inf")))
-        return self.windows[window]
+    parts: list[Part]  # in the order of positions; the last one is private
 
 
 @dataclass(slots=True)
 class Plan:
-    """Everything the model and the attention function need for one pass of ``Q`` rows."""
+    """Everything the model and the attention function need for one pass of ``Q`` rows.
+
+    The first ``count`` are the blocks' rows; the others are there for the sake of alignment and are stored nowhere.
+    """
 
     ids: Tensor  # [1, Q]
     positions: Tensor  # [1, Q]
-    slots: Tensor  # [Q]
+    slots: Tensor  # [count]
     logits_at: Tensor  # [n] rows whose logits are wanted
     blocks: list[Block]
     groups: list[Group]
 
+    @property
+    def count(self) -> int:
+        """Rows of the blocks."""
+        return len(self.slots)
 
-def build(blocks: Sequence[Block], device: torch.device, dtype: torch.dtype) -> Plan:
+    def pad(self, rows: int) -> None:
+        """Repeat the last row until there are ``rows``."""
+        missing = rows - self.ids.shape[1]
+        if missing > 0:
+            self.ids = torch.cat([self.ids, self.ids[:, -1:].expand(1, missing)], 1)
+            self.positions = torch.cat([self.positions, self.positions[:, -1:].expand(1, missing)], 1)
+
+
+def build(blocks: Sequence[Block], device: torch.device) -> Plan:
     """The plan that computes ``blocks`` together. No block may be an ancestor of another."""
+    from rksc_tot.engine.sharing import group
+
     ids: list[int] = []
     positions: list[int] = []
     slots: list[int] = []
     wanted: list[int] = []
-    first_row: list[int] = []
+    alike: dict[tuple[int, int], list[Piece]] = {}
     for block in blocks:
-        first_row.append(len(ids))
-        wanted += [len(ids) + i for i in block.logits_at]
+        first = len(ids)
+        wanted += [first + i for i in block.logits_at]
         ids += block.tokens
         slots += block.slots
         positions += range(block.start, block.start + len(block.tokens))
-    groups = [
-        _group([blocks[i] for i in members], [first_row[i] for i in members], shared, device, dtype)
-        for members, shared in _gatherings(blocks)
-    ]
+        for piece in _pieces(block, first):
+            keys = piece.start + len(piece.slots) - piece.seam
+            size = ((len(piece.slots) - 1).bit_length(), (max(0, keys - 1) // 32).bit_length())
+            alike.setdefault(size, []).append(piece)
 
     def vector(values: list[int]) -> Tensor:
         return torch.tensor(values, dtype=torch.long, device=device)
 
+    groups = [group(pieces, device) for pieces in alike.values()]
     return Plan(vector(ids)[None], vector(positions)[None], vector(slots), vector(wanted), list(blocks), groups)
 
 
-def _gatherings(blocks: Sequence[Block]) -> list[tuple[list[int], list[Segment]]]:
-    """Which blocks to attend together, in order, and the segments they share: same first segment, similar length."""
-    by_kind: dict[tuple[int, int], list[int]] = {}
-    for i, block in enumerate(blocks):
-        rows = (len(block.tokens) - 1).bit_length()
-        by_kind.setdefault((id(block.lineage[0]) if block.lineage else 0, rows), []).append(i)
-    found: list[tuple[list[int], list[Segment]]] = []
-    small: dict[int, list[int]] = {}
-    for (_, rows), members in by_kind.items():
-        shared = _common([blocks[i] for i in members])
-        if shared and shared[-1].end >= MIN_SHARED:
-            found.append((members, shared))
-        else:
-            small.setdefault(rows, []).extend(members)
-    return found + [(sorted(members), []) for members in small.values()]
-
-
-def _common(blocks: Sequence[Block]) -> list[Segment]:
-    """Leading segments that lie wholly before every block and are the same for all."""
-    shared: list[Segment] = []
-    for segment in blocks[0].lineage:
-        depth = len(shared)
-        same = all(len(b.lineage) > depth and b.lineage[depth] is segment and b.start >= segment.end for b in blocks)
-        if not same:
-            break
-        shared.append(segment)
-    return shared
-
-
-def _group(
-    blocks: list[Block], first_row: list[int], shared: list[Segment], device: torch.device, dtype: torch.dtype
-) -> Group:
-    skip = shared[-1].end if shared else 0
-    contexts = [block.context(skip) for block in blocks]
-    longest, width = max(map(len, contexts)), max(len(b.tokens) for b in blocks)
-    far = 1 << 30
-    rows: list[int] = []
-    valid: list[int] = []
-    private: list[int] = []
-    key_positions: list[list[int]] = []
-    query_positions: list[list[int]] = []
-    for n, (block, context) in enumerate(zip(blocks, contexts, strict=True)):
-        count, pad, tail = len(block.tokens), longest - len(context), width - len(block.tokens)
-        rows += [*range(first_row[n], first_row[n] + count), *[first_row[n]] * tail]
-        valid += range(n * width, n * width + count)
-        private += [*context, *[block.slots[0]] * pad, *block.slots, *[block.slots[0]] * tail]  # padded with its own
-        key_positions.append(
-            [*range(skip, block.start), *[far] * pad, *range(block.start, block.start + count), *[far] * tail]
+def _pieces(block: Block, row: int) -> list[Piece]:
+    """A block cut at the seams of its path."""
+    start, stop = block.start, block.start + len(block.tokens)
+    if stop <= seam_after(start, block.prompt):
+        return [Piece(block, row, start, block.slots, seam_before(start, block.prompt))]
+    found = []
+    while start < stop:
+        end = min(stop, seam_after(start, block.prompt))
+        done = start - block.start
+        found.append(
+            Piece(block, row + done, start, block.slots[done : end - block.start], seam_before(start, block.prompt))
         )
-        query_positions.append([*range(block.start, block.start + count), *[block.start] * tail])
-    keys_t = torch.tensor(key_positions, device=device)
-    queries_t = torch.tensor(query_positions, device=device)
-    later = keys_t[:, None, None, :] > queries_t[:, None, :, None]  # [B, 1, R, T]
-    shared_slots = [slot for segment in shared for slot in segment.slots]
-    padded = len(valid) < len(rows)
-    return Group(
-        rows=_as_index(rows, device),
-        valid=torch.tensor(valid, device=device) if padded else None,
-        real=_as_index([rows[i] for i in valid], device),
-        shared=_as_index(shared_slots, device) if shared else None,
-        shared_positions=torch.arange(skip, device=device),
-        private=_as_index(private, device),
-        query_positions=queries_t,
-        bias=torch.zeros(later.shape, dtype=dtype, device=device).masked_fill_(later, float("-inf")),
-        private_positions=keys_t,
-        end=max(block.start + len(block.tokens) for block in blocks),
-        fresh=len(blocks) == 1 and blocks[0].start == 0,
-    )
-
-
-def _as_index(numbers: list[int], device: torch.device) -> slice | Tensor:
-    """A slice where it will do: it makes a view."""
-    return slice(numbers[0], numbers[-1] + 1) if is_run(numbers) else torch.tensor(numbers, device=device)
+        start = end
+    return found

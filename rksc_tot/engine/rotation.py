@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from rksc_tot.engine.forward import Forward
-from rksc_tot.engine.plan import Block, build
+from rksc_tot.engine.plan import Block
 from rksc_tot.errors import UnsupportedModel
 
 TOLERANCE = {4: 1e-4, 8: 1e-4, 2: 0.02}  # by bytes of a number; of half precision two digits can be asked
@@ -115,7 +115,7 @@ def _alone(
     vocabulary = forward.model.config.get_text_config().vocab_size
     tokens = [1 + (7 * n * n + 5 * n) % (vocabulary - 1) for n in range(len(positions))]
     blocks = [Block([], 0, [token], [slot], [0]) for token, slot in zip(tokens, slots, strict=True)]
-    plan = build(blocks, forward.device, forward.dtype)
+    plan = forward.plan(blocks)
     plan.positions = torch.tensor([positions], device=forward.device)
     forward.run(plan, extent)
     index = torch.tensor(slots, device=forward.device)

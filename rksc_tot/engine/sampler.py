@@ -1,96 +1,132 @@
 """Drawing tokens: one call for all rows of a pass, each branch with a random number of its own.
 
-A token is drawn by inverting the cumulative distribution *in the order of token ids*, in double precision: a difference in
-the last bits of a logit moves no boundary by more than itself, whatever else is in the batch.
+A token is drawn by inverting the cumulative distribution *in the order of token ids*, summed up in double precision: a
+difference in the last bits of a logit moves no boundary by more than itself, whatever else is in the batch. The sum is taken
+over blocks of tokens first, so that only the block a number falls into is summed up token by token.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from rksc_tot.engine.base import Sampling
 
-
-class Stream:
-    """The uniform numbers of one branch, by position: the i-th token is drawn with the i-th number."""
-
-    __slots__ = ("_drawn", "_key", "_source")
-
-    def __init__(self, key: int) -> None:
-        self._key = key
-        self._source: np.random.Generator | None = None  # made when first drawn from
-        self._drawn = np.empty(0)
-
-    def __getitem__(self, position: int) -> float:
-        if self._source is None:
-            self._source = np.random.Generator(np.random.Philox(key=self._key))
-        while position >= len(self._drawn):
-            self._drawn = np.concatenate([self._drawn, self._source.random(max(16, len(self._drawn)))])
-        return float(self._drawn[position])
+BLOCK = 256  # tokens
+PLAIN = Sampling()
 
 
-class Draw(NamedTuple):
-    """What one branch wants: a token from row ``row`` with the number ``uniform`` in [0, 1)."""
+class Draws(NamedTuple):
+    """Tokens wanted: for each row of ``rows`` one, with the number in [0, 1) beside it in ``uniforms``."""
 
-    row: int
-    uniform: float
+    rows: Sequence[int]
+    uniforms: NDArray[np.float64]
     sampling: Sampling
 
 
-def sample(logits: Tensor, draws: Sequence[Draw]) -> tuple[list[int], list[float]]:
-    """Token and log-probability (of the unfiltered model, nats) of each draw from ``logits [rows, V]``."""
-    logits = logits.float()
-    log_z = torch.logsumexp(logits, -1)  # [rows]
-    tokens = [0] * len(draws)
-    by_setting: dict[Sampling, list[int]] = {}
-    for i, draw in enumerate(draws):
-        by_setting.setdefault(draw.sampling, []).append(i)
+class Logits:
+    """Next-token logits ``[n, V]``, and what is computed of them once, whoever asks."""
+
+    def __init__(self, logits: Tensor) -> None:
+        self.table = logits.float()
+
+    @cached_property
+    def weights(self) -> Weights:
+        """Probabilities at temperature 1, not normalised."""
+        return Weights(self.table, self._top)
+
+    @cached_property
+    def log_z(self) -> Tensor:
+        """``[n]`` what turns logits into log-probabilities (nats), in double precision; NaN where logits are no numbers."""
+        return self._top.double() + self.weights.sums.sum(-1).log()
+
+    @cached_property
+    def _top(self) -> Tensor:
+        return self.table.amax(-1)
+
+    def logprobs(self, row: int, tokens: Sequence[int] | slice = slice(None)) -> Tensor:
+        """Log-probabilities (nats) of tokens in one row, in double precision."""
+        return self.table[row, tokens].double() - self.log_z[row]
+
+
+class Weights:
+    """Weights of tokens ``[n, blocks, BLOCK]`` in the order of their ids, and the sums of the blocks ``[n, blocks]``."""
+
+    def __init__(self, logits: Tensor, top: Tensor) -> None:
+        rows, vocabulary = logits.shape
+        blocks = -(-vocabulary // BLOCK)
+        if vocabulary == blocks * BLOCK:
+            weights = logits - top[:, None]
+        else:
+            weights = logits.new_full((rows, blocks * BLOCK), float("-inf"))
+            torch.sub(logits, top[:, None], out=weights[:, :vocabulary])
+        self.each = weights.exp_().view(rows, blocks, BLOCK)
+        self.sums = self.each.sum(-1, dtype=torch.float64)
+
+    def pick(self, rows: Tensor, uniforms: Tensor) -> Tensor:
+        """Tokens ``[d]`` of ``rows [d]`` at which the cumulative weight passes ``uniforms [d]`` of the whole."""
+        sums = self.sums[rows].cumsum(-1)  # [d, blocks]
+        wanted = uniforms[:, None] * sums[:, -1:]
+        block = _passes(sums, wanted)  # [d, 1]
+        before = sums.gather(1, block) - self.sums[rows].gather(1, block)
+        each = self.each[rows, block[:, 0]].double().cumsum(-1)  # [d, BLOCK]
+        return (block * BLOCK + _passes(each, wanted - before))[:, 0]
+
+
+def _passes(cumulative: Tensor, wanted: Tensor) -> Tensor:
+    """Where ``cumulative [d, m]`` first exceeds ``wanted [d, 1]``, at the latest where it reaches its end."""
+    last = torch.searchsorted(cumulative, cumulative[:, -1:].contiguous())
+    return torch.minimum(torch.searchsorted(cumulative, wanted, right=True), last)
+
+
+def sample(logits: Logits, draws: Sequence[Draws]) -> tuple[list[list[int]], list[list[float]]]:
+    """Tokens and their log-probabilities (of the unfiltered model, nats) of each of ``draws``."""
+    by_setting: dict[Sampling, list[Draws]] = {}
+    for wanted in draws:
+        by_setting.setdefault(wanted.sampling, []).append(wanted)
+    found: dict[int, list[int]] = {}
+    likely: dict[int, list[float]] = {}
+    device = logits.table.device
     for sampling, members in by_setting.items():
-        rows = sorted({draws[i].row for i in members})
-        place = {row: n for n, row in enumerate(rows)}
-        chosen = logits[rows]
+        rows = torch.tensor([row for wanted in members for row in wanted.rows], dtype=torch.long, device=device)
         if sampling.temperature == 0:
-            best = chosen.argmax(-1).tolist()
-            for i in members:
-                tokens[i] = best[place[draws[i].row]]
-            continue
-        cumulative = filtered(chosen, sampling).double().cumsum(-1)  # [rows, V]
-        by_row: list[list[int]] = [[] for _ in rows]
-        for i in members:
-            by_row[place[draws[i].row]].append(i)
-        uniform = torch.zeros(len(rows), max(map(len, by_row)), dtype=torch.float64)
-        for n, wanted in enumerate(by_row):
-            uniform[n, : len(wanted)] = torch.tensor([draws[i].uniform for i in wanted], dtype=torch.float64)
-        uniform = uniform.to(logits.device) * cumulative[:, -1:]
-        last = torch.searchsorted(cumulative, cumulative[:, -1:].contiguous())  # the last token with any mass
-        picked = torch.minimum(torch.searchsorted(cumulative, uniform, right=True), last).tolist()
-        for n, wanted in enumerate(by_row):
-            for m, i in enumerate(wanted):
-                tokens[i] = picked[n][m]
-    row_index = torch.tensor([draw.row for draw in draws], device=logits.device)
-    token_index = torch.tensor(tokens, device=logits.device)
-    logprobs = (logits[row_index, token_index] - log_z[row_index]).tolist()
-    return tokens, logprobs
+            tokens = logits.table.argmax(-1)[rows]
+        else:
+            uniforms = torch.from_numpy(np.concatenate([wanted.uniforms for wanted in members])).to(device)
+            if sampling == PLAIN:
+                tokens = logits.weights.pick(rows, uniforms)
+            else:
+                used, places = torch.unique(rows, return_inverse=True)
+                scaled = filtered(logits.table[used], sampling)
+                tokens = Weights(scaled, scaled.amax(-1)).pick(places, uniforms)
+        values = (logits.table[rows, tokens].double() - logits.log_z[rows]).tolist()
+        each, at = tokens.tolist(), 0
+        for wanted in members:
+            count = len(wanted.rows)
+            found[id(wanted)], likely[id(wanted)] = each[at : at + count], values[at : at + count]
+            at += count
+    return [found[id(wanted)] for wanted in draws], [likely[id(wanted)] for wanted in draws]
 
 
 def filtered(logits: Tensor, sampling: Sampling) -> Tensor:
-    """Probabilities ``[rows, V]`` after temperature, top-k, top-p and min-p, not normalised."""
+    """Logits ``[rows, V]`` after temperature, top-k, top-p and min-p; -inf for tokens that were filtered out."""
     scaled = (logits - logits.amax(-1, keepdim=True)) / sampling.temperature  # largest is 0: nothing overflows
     if sampling.top_k is not None and sampling.top_k < scaled.shape[-1]:
         floor = scaled.topk(sampling.top_k, -1).values[:, -1:]
         scaled = scaled.masked_fill(scaled < floor, float("-inf"))
     if sampling.top_p < 1:
         ordered, order = scaled.sort(dim=-1, descending=True, stable=True)
-        mass = ordered.softmax(-1).cumsum(-1)
-        beyond = mass - ordered.softmax(-1) >= sampling.top_p  # the token that crosses the line stays
+        probabilities = ordered.softmax(-1)
+        beyond = probabilities.cumsum(-1) - probabilities >= sampling.top_p  # the token that crosses the line stays
         scaled = scaled.masked_fill(beyond.scatter(-1, order, beyond), float("-inf"))
-    probabilities = scaled.softmax(-1)
     if sampling.min_p > 0:
+        probabilities = scaled.softmax(-1)
         floor = sampling.min_p * probabilities.amax(-1, keepdim=True)
-        probabilities = probabilities.masked_fill(probabilities < floor, 0.0)
-    return probabilities
+        scaled = scaled.masked_fill(probabilities < floor, float("-inf"))
+    return scaled

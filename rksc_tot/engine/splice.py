@@ -20,7 +20,7 @@ import torch
 from rksc_tot.cache.arena import gather
 from rksc_tot.cache.prefix_tree import PrefixTree, Segment
 from rksc_tot.engine.forward import Forward
-from rksc_tot.engine.plan import Block, build
+from rksc_tot.engine.plan import Block
 from rksc_tot.engine.reading import StateKeeper
 from rksc_tot.engine.rotation import Rotation
 from rksc_tot.ledger import Ledger
@@ -107,7 +107,7 @@ def compute_rest(
         if not pieces:
             blocks[-1].logits_at = [len(piece[-1]) - 1]
             keeper = StateKeeper([rows - 1], [branch]) if forward.lens else None
-        plan = build(blocks, forward.device, forward.dtype)
+        plan = forward.plan(blocks)
         logits = forward.run(plan, tree.pool.extent, [keeper] if keeper else [])
         if not pieces:
             branch.logits = logits[0].clone()

@@ -1,40 +1,50 @@
 """The engine's heart: gather what every job waits for, run one forward pass, hand out the logits.
 
-A job waits at the end of a segment. What is missing on the way there becomes one block of rows, claimed by the oldest job
-that asks; whoever else waits for the same tokens is served by the same rows. Long prompts are computed in chunks of at
-most ``max_rows`` a pass. What goes wrong with one job ends that job and no other.
+A job waits at the end of a segment. What is missing on the way there becomes one block of rows, claimed by the job whose turn
+it is (:mod:`rksc_tot.engine.turns`); whoever else waits for the same tokens is served by the same rows. What goes wrong with
+one job ends that job and no other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+import logging
+from collections.abc import Iterable, Sequence
 
 import torch
+from torch import Tensor
 
 from rksc_tot.cache.prefix_tree import PrefixTree, Segment
 from rksc_tot.engine.asking import Distribution, Labelling
+from rksc_tot.engine.base import Account
 from rksc_tot.engine.forward import Forward
 from rksc_tot.engine.jobs import Generation, Job
 from rksc_tot.engine.passes import Claim, claim, compute
-from rksc_tot.engine.sampler import Draw, sample
-from rksc_tot.errors import CacheError, EngineError
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from rksc_tot.engine.sampler import Draws, Logits, sample
+from rksc_tot.engine.turns import Turns
+from rksc_tot.errors import AccountFull, CacheError, EngineError
 
 LOGIT_BYTES = 64 << 20  # of logits kept at handles, beside those somebody waits for
+RECOVERY = 64  # passes after which a pass that ran out of memory is forgotten
+_log = logging.getLogger("rksc_tot")
 
 
 class Stepper:
-    """All running jobs of one model."""
+    """All running jobs of one model. At most ``max_rows`` rows are computed in one pass; a row's KV takes ``token_bytes``."""
 
-    def __init__(self, forward: Forward, tree: PrefixTree, max_rows: int) -> None:
+    def __init__(self, forward: Forward, tree: PrefixTree, max_rows: int, token_bytes: int) -> None:
         self.forward = forward
+        self.token_bytes = token_bytes
         self.max_rows = max_rows
         self.tree = tree
         self.jobs: list[Job] = []
         self.passes = 0
+        self.rows = 0
+        self.most = max_rows
+        """Rows of a pass now: fewer than ``max_rows`` after one ran out of memory."""
+        self._turns = Turns()
+        self._since_full = 0  # passes since memory ran out
+        self._table: Tensor | None = None  # logits of the last pass
+        self._row: dict[Segment, int] = {}  # whose they are
         self._kept: dict[Segment, None] = {}  # handles' segments with logits, oldest first
 
     def add(self, job: Job) -> None:
@@ -42,7 +52,7 @@ class Stepper:
         self.jobs.append(job)
 
     def step(self) -> None:
-        """Sample where logits are known, then compute what is missing. Ended jobs leave and are told."""
+        """Sample where logits are known, then compute what is missing. Ended jobs leave."""
         for job in self.jobs:
             if job.late:
                 job.expire()
@@ -50,14 +60,7 @@ class Stepper:
         self._retire()
         claims = self._claim()
         if claims:
-            try:
-                compute(self.forward, self.tree, claims)
-                self.passes += 1
-            except Exception as error:
-                failure = EngineError(f"the forward pass failed: {type(error).__name__}: {error}")
-                failure.__cause__ = error
-                self.fail({made.job for made in claims}, failure)
-            self._kept.update((segment, None) for made in claims for segment in made.ends if segment.handles)
+            self._compute(claims)
         self._retire()
 
     def fail(self, jobs: Iterable[Job], error: Exception) -> None:
@@ -73,10 +76,9 @@ class Stepper:
         tips = list(dict.fromkeys(tip for job in ready for tip in job.tips()))
         if not tips:
             return
-        logits = torch.stack([tip.logits for tip in tips])  # [tips, V]
-        broken = logits.isnan().any(-1).tolist()
-        row = {tip: n for n, tip in enumerate(tips)}
-        turns: list[tuple[Generation, list[Draw]]] = []
+        logits, row = self._gathered(tips)
+        broken = logits.log_z.isnan().tolist()
+        turns: list[tuple[Generation, Draws]] = []
         for job in ready:
             if any(broken[row[tip]] for tip in job.tips()):
                 job.fail(EngineError("the model's logits are not numbers (NaN)", hint="try dtype float32"))
@@ -84,20 +86,21 @@ class Stepper:
             if not job.running:
                 job.start()
             if isinstance(job, Distribution):
-                job.end(job.read(logits[row[job.base]]))
+                job.end(job.read(logits, row[job.base]))
             elif isinstance(job, Generation):
                 turns.append((job, job.draws(row)))
-        self._advance(turns, logits)
+        tokens, logprobs = sample(logits, [wanted for _, wanted in turns])
+        for (job, _), drawn, likely in zip(turns, tokens, logprobs, strict=True):
+            job.advance(drawn, likely)
         self._forget(tips)
 
-    def _advance(self, turns: list[tuple[Generation, list[Draw]]], logits: Tensor) -> None:
-        draws = [draw for _, wanted in turns for draw in wanted]
-        tokens, logprobs = sample(logits, draws) if draws else ([], [])
-        at = 0
-        for job, wanted in turns:
-            after = at + len(wanted)
-            job.advance(tokens[at:after], logprobs[at:after])
-            at = after
+    def _gathered(self, tips: Sequence[Segment]) -> tuple[Logits, dict[Segment, int]]:
+        """The logits of these segments, and in which row each; those of the last pass as they are, if most are wanted."""
+        table = self._table
+        if table is not None and len(table) <= 2 * len(tips) and all(tip in self._row for tip in tips):
+            return Logits(table), self._row
+        stacked = torch.stack([tip.logits for tip in tips])
+        return Logits(stacked), {tip: n for n, tip in enumerate(tips)}
 
     def _forget(self, used: Iterable[Segment]) -> None:
         """Drop logits that nobody waits for and no handle may want, and the oldest beyond :data:`LOGIT_BYTES`."""
@@ -119,52 +122,111 @@ class Stepper:
 
     def _retire(self) -> None:
         ended = [job for job in self.jobs if job.ended]
-        self.jobs = [job for job in self.jobs if not job.ended]
-        for job in ended:
-            job.close()
-        for job in ended:
-            job.on_end(job)
+        if ended:
+            self.jobs = [job for job in self.jobs if not job.ended]
+            for job in ended:
+                job.close()
 
     # -- logits that are missing -------------------------------------------------------------------------------------
 
+    def _compute(self, claims: Sequence[Claim]) -> None:
+        """Run a pass. One for which memory does not suffice is tried again with fewer rows."""
+        rows = sum(made.rows for made in claims)
+        self._table, self._row = None, {}
+        try:
+            logits = compute(self.forward, self.tree, claims)
+        except Exception as error:
+            if _out_of_memory(error) and rows > 1:
+                self._back_off(rows, claims)
+                return
+            failure = EngineError(f"the forward pass failed: {type(error).__name__}: {error}")
+            failure.__cause__ = error
+            self.fail({made.job for made in claims}, failure)
+            return
+        self.passes += 1
+        self.rows += rows
+        self._since_full += 1
+        if self.most < self.max_rows and self._since_full >= RECOVERY:
+            self.most, self._since_full = min(self.max_rows, 2 * self.most), 0
+        ends = [segment for made in claims for segment in made.ends]
+        self._table, self._row = logits, {segment: n for n, segment in enumerate(ends)}
+        self._kept.update((segment, None) for segment in ends if segment.handles)
+
+    def _back_off(self, rows: int, claims: Sequence[Claim]) -> None:
+        self.most, self._since_full = max(1, rows // 2), 0
+        _log.warning("a pass of %d rows ran out of memory; going on with %d", rows, self.most)
+        for ledger in {id(made.job.account.ledger): made.job.account.ledger for made in claims}.values():
+            ledger.backoffs += 1
+        if self.forward.device.type == "cuda":
+            torch.cuda.empty_cache()
+
     def _claim(self) -> list[Claim]:
-        """Blocks for this pass, oldest job first. Where the KV budget is full, jobs wait; the youngest makes way."""
+        """Blocks for this pass. Where the KV budget is full, jobs wait; the youngest makes way."""
         claims: list[Claim] = []
         taken: set[Segment] = set()
         awaited = self._awaited()
         full: CacheError | None = None
-        for job in self.jobs:
-            if full and not job.running:
+        short: dict[int, tuple[Account, AccountFull]] = {}  # accounts that may hold no more
+        for job, tip, most in self._turns.deal(self.jobs, self.tree, self.most):
+            missing = [segment for segment, _ in self.tree.missing(tip)]
+            if (full and not job.running) or not taken.isdisjoint((tip, *missing)):
                 continue
-            waking, before, evicted = not job.running, len(claims), self.tree.evicted_tokens
+            waking, evicted = not job.running, self.tree.evicted_tokens
             if waking:
                 job.start()
             try:
-                self._claim_for(job, claims, taken, awaited)
+                made = claim(self.tree, job, tip, most, awaited, self._limit(job.account, claims))
             except CacheError as error:
-                full = error
-                if waking and len(claims) == before:
+                if isinstance(error, AccountFull):
+                    short[id(job.account)] = (job.account, error)
+                else:
+                    full = error
+                if waking:
                     job.pause()
-            job.account.ledger.evicted_tokens += self.tree.evicted_tokens - evicted
+                continue
+            finally:
+                job.account.ledger.evicted_tokens += self.tree.evicted_tokens - evicted
+            claims.append(made)
+            taken.update((tip, *missing))
+            self._turns.book(job.account, made.rows)
+        served = {id(made.job.account) for made in claims}
+        for key, (account, error) in short.items():
+            if key not in served:
+                self._make_way_within(account, error)
         if full and not claims:
             self._make_way(full)
         return claims
 
-    def _claim_for(self, job: Job, claims: list[Claim], taken: set[Segment], awaited: set[Segment]) -> None:
-        room = self.max_rows - sum(made.rows for made in claims)
-        for tip in job.tips():
-            missing = [segment for segment, _ in self.tree.missing(tip)]
-            if room <= 0 or not job.lacks(tip) or not taken.isdisjoint((tip, *missing)):
-                continue
-            made = claim(self.tree, job, tip, room, awaited)
-            claims.append(made)
-            taken.update((tip, *missing))
-            room -= made.rows
+    def _limit(self, account: Account, claims: Sequence[Claim]) -> int | None:
+        """Tokens that may be resident on an account beside those already claimed."""
+        if account.kv_bytes is None:
+            return None
+        claimed = sum(made.rows for made in claims if made.parts and made.job.account is account)
+        return account.kv_bytes // self.token_bytes - claimed
 
     def _make_way(self, full: CacheError) -> None:
         """Nothing fits: the youngest running job is paused; if none runs beside another, the oldest fails."""
-        running = [job for job in self.jobs if job.running]
+        running = [job for job in self.jobs if job.running and not job.ended]
         if len(running) > 1:
             running[-1].pause()
         else:
             (running or self.jobs)[0].fail(full)
+
+    def _make_way_within(self, account: Account, full: CacheError) -> None:
+        """An account may hold no more: its youngest running job is paused, or its only one ends with what it has."""
+        own = [job for job in self.jobs if job.account is account and not job.ended]
+        running = [job for job in own if job.running]
+        if len(running) > 1:
+            running[-1].pause()
+        else:
+            account.kv_short = True
+            (running or own)[0].expire()
+
+
+def _out_of_memory(error: Exception) -> bool:
+    text = str(error).lower()
+    return (
+        isinstance(error, MemoryError | torch.OutOfMemoryError)
+        or "not enough memory" in text
+        or "can't allocate" in text
+    )

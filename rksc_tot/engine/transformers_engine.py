@@ -6,11 +6,12 @@ import asyncio
 import math
 import threading
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
+from itertools import zip_longest
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rksc_tot.cache.arena import Arena
 from rksc_tot.cache.observed import Observed
@@ -18,7 +19,15 @@ from rksc_tot.cache.pool import SlotPool
 from rksc_tot.cache.prefix_tree import PrefixTree, Segment
 from rksc_tot.cache.size import kv_bytes
 from rksc_tot.engine.asking import Distribution, Labelling
-from rksc_tot.engine.base import Account, Completion, GenerateRequest, LabelRequest, LabelScores, PhrasingVerdict
+from rksc_tot.engine.base import (
+    Account,
+    Completion,
+    GenerateRequest,
+    LabelRequest,
+    LabelScores,
+    PhrasingVerdict,
+    Usage,
+)
 from rksc_tot.engine.capabilities import probe
 from rksc_tot.engine.chat import following_tokens, prompt_tokens
 from rksc_tot.engine.facts import bytes_per_token, eos_ids, vocabulary_size
@@ -30,7 +39,7 @@ from rksc_tot.engine.stepper import Stepper
 from rksc_tot.engine.text import continuation, label_tokens
 from rksc_tot.errors import CacheError, ConfigError, ContextOverflow, EngineError
 from rksc_tot.policies.eviction import EvictionPolicy, eviction_policy
-from rksc_tot.task import Message, Prompt
+from rksc_tot.task import Prompt
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -40,6 +49,8 @@ if TYPE_CHECKING:
 
 
 CLOSED = "the engine is closed"
+QUIET = 4  # rounds of the event loop within which whoever has got an answer has asked the next question
+J = TypeVar("J", bound=Job)
 
 
 class TransformersEngine:
@@ -99,11 +110,12 @@ class TransformersEngine:
         arena.limit = limit
         self._vocabulary = vocabulary_size(model.get_input_embeddings())
         self._eos = eos_ids(model, tokenizer)
-        self._stepper = Stepper(forward, PrefixTree(SlotPool(limit), policy), max_batch_tokens)
+        self._stepper = Stepper(forward, PrefixTree(SlotPool(limit), policy), max_batch_tokens, per_token)
         self.bytes_per_token = per_token
         """KV bytes of one token."""
-        self._lock = threading.Lock()  # guards the stepper: jobs, tree, arena; taken through _books()
-        self._abandoned: deque[Sequence[Job]] = deque()  # by requests that were cancelled
+        self._lock = threading.Lock()  # guards jobs, tree and arena; taken through _books()
+        self._inbox: deque[Callable[[], None]] = deque()  # what is to be done to the books, by whoever has them next
+        self._steps: dict[asyncio.AbstractEventLoop, asyncio.Future[None]] = {}  # in flight
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="rksc-engine")
         self._labels: dict[tuple[str, ...], list[list[int]]] = {}
         self._phrasings: Phrasings | None = None  # made when first asked for
@@ -125,6 +137,7 @@ class TransformersEngine:
                 "device": str(forward.device),
                 "route": forward.route,
                 "linear": "packed" if forward.packed else "stock",
+                "batch_invariant": self.capabilities.batch_invariant,
                 "threads": torch.get_num_threads(),
                 "torch": torch.__version__,
                 "transformers": transformers.__version__,
@@ -135,6 +148,13 @@ class TransformersEngine:
     def layers(self) -> int:
         """Decoder layers a label request may exit from or trace; 0 if the model cannot be looked at between them."""
         return self.capabilities.layers
+
+    @property
+    def usage(self) -> Usage:
+        """What was done and is held (see :class:`~rksc_tot.engine.base.Usage`)."""
+        stepper, size = self._stepper, self.bytes_per_token
+        pool = stepper.tree.pool
+        return Usage(stepper.passes, stepper.rows, stepper.most, pool.used * size, pool.limit * size, len(stepper.jobs))
 
     def open(self, prompt: Prompt, account: Account) -> KVHandle:
         """A handle for a prompt (see :class:`~rksc_tot.engine.base.Engine`); CacheError if the KV budget cannot hold it."""
@@ -153,10 +173,20 @@ class TransformersEngine:
                 f"{tree.pool.limit * size}",
                 hint="raise the KV budget, and leave room for the thoughts",
             )
-        with self._books():
-            segment = tree.walk(tree.origin, ids)
-            tree.hold(segment, prompt=True)
-            return KVHandle(self, segment, None if isinstance(prompt, str) else tuple(prompt), prompt=True)
+        if account.kv_bytes is not None and len(ids) * size > account.kv_bytes:
+            raise CacheError(
+                f"the prompt's {len(ids)} tokens take {len(ids) * size} bytes of KV, the search may hold {account.kv_bytes}",
+                hint="raise its budget of KV bytes, and leave room for the thoughts",
+            )
+        messages = None if isinstance(prompt, str) else tuple(prompt)
+        handle = KVHandle(self, len(ids), messages, len(ids), prompt=True)
+
+        def place() -> None:
+            handle.place = tree.walk(tree.origin, ids)
+            tree.hold(handle.place, prompt=True)
+
+        self._inbox.append(place)
+        return handle
 
     def extend(self, handle: KVHandle, text: str) -> KVHandle:
         """A handle for the path continued by ``text``."""
@@ -168,8 +198,14 @@ class TransformersEngine:
                 hint="propose shorter thoughts",
             )
         self._check_ids(ids)
-        with self._books():
-            return self._handle(self._stepper.tree.walk(handle.segment, ids), handle.messages)
+        longer = KVHandle(self, handle.length + len(ids), handle.messages, handle.prompt_end)
+
+        def place() -> None:
+            longer.place = self._stepper.tree.walk(handle.segment, ids)
+            self._stepper.tree.hold(longer.place)
+
+        self._inbox.append(place)
+        return longer
 
     async def generate(self, requests: Sequence[GenerateRequest], account: Account) -> list[list[Completion]]:
         """Completions of each request, ordered by their first branch."""
@@ -179,18 +215,20 @@ class TransformersEngine:
         followers = [self._following(r.handle, r.suffix) if r.suffix is not None else [] for r in requests]
         for request in requests:
             account.ledger.context_tokens += request.handle.length
-        with self._books():
-            jobs = [
+
+        def make() -> list[Generation]:
+            return [
                 Generation(
                     self._stepper.tree, self._stepper.tree.walk(r.handle.segment, after), r, account, self.tokenizer,
                     self._eos, self.capabilities.context, r.handle.length if after else None,
                 )
                 for r, after in zip(requests, followers, strict=True)
             ]  # fmt: skip
-        results: list[list[Completion]] = await self._run(jobs)
+
+        jobs = await self._run(make, requests)
         return [
-            [c._replace(handle=self._adopt(c.handle, r, job)) for c in found]
-            for r, job, found in zip(requests, jobs, results, strict=True)
+            [c._replace(handle=self._adopt(c.handle, r, job)) for c in job.done]
+            for r, job in zip(requests, jobs, strict=True)
         ]
 
     async def label(self, requests: Sequence[LabelRequest], account: Account) -> list[LabelScores | None]:
@@ -204,16 +242,17 @@ class TransformersEngine:
         followers = [self._following(r.handle, r.question) for r in requests]
         tokens = [self._label_tokens(r.labels) for r in requests]
         account.ledger.context_tokens += sum(r.handle.length for r in requests)
-        with self._books():
-            jobs: list[Job] = [
+
+        def make() -> list[Labelling]:
+            return [
                 Labelling(
                     self._stepper.tree, self._stepper.tree.walk(r.handle.segment, after), account, r.handle.length, r,
                     dict(zip(r.labels, ids, strict=True)), self.forward.depth,
                 )
                 for r, after, ids in zip(requests, followers, tokens, strict=True)
             ]  # fmt: skip
-        scores: list[LabelScores | None] = await self._run(jobs)
-        return scores
+
+        return [job.result for job in await self._run(make, requests)]
 
     def similarity(self, handle: KVHandle, others: Sequence[KVHandle], alpha: float) -> list[float | None]:
         """σ of :func:`~rksc_tot.policies.asks.sigma` between thoughts generated with ``states``, None where these are gone.
@@ -249,12 +288,12 @@ class TransformersEngine:
         for pair in pairs:
             for handle in pair:
                 self._check(handle)
-        with self._books():
-            jobs = [
-                Distribution(self._stepper.tree, handle.segment, account)
-                for handle in (h for pair in pairs for h in pair)
-            ]
-        read: list[Any] = await self._run(jobs)
+        handles = [handle for pair in pairs for handle in pair]
+
+        def make() -> list[Distribution]:
+            return [Distribution(self._stepper.tree, handle.segment, account) for handle in handles]
+
+        read = [job.result for job in await self._run(make, [])]
         found: list[tuple[float, bool] | None] = []
         for a, b in zip(read[::2], read[1::2], strict=True):
             if a is None or b is None:
@@ -266,9 +305,8 @@ class TransformersEngine:
     def release(self, handle: KVHandle) -> None:
         """Give a handle back; releasing twice is an error."""
         self._check(handle)
-        with self._books():
-            handle.released = True
-            self._stepper.tree.drop(handle.segment, prompt=handle.prompt)
+        handle.released = True
+        self._inbox.append(lambda: self._stepper.tree.drop(handle.segment, prompt=handle.prompt))
 
     def rate(self, handle: KVHandle, score: float, depth: int) -> None:
         """Say what a path is worth (see :class:`~rksc_tot.engine.base.Engine`); ConfigError unless that is a finite number."""
@@ -277,10 +315,13 @@ class TransformersEngine:
             raise ConfigError(
                 f"a path of {depth} thoughts is rated {score}", hint="give a finite score, a depth from 0 on"
             )
-        with self._books():
+
+        def rate() -> None:
             tree, observed = self._stepper.tree, self.forward.arena.observed
             attention = 0.0 if observed is None else observed.share(handle.segment.slots)
             tree.rate(handle.segment, tree.policy.importance(score, depth, attention))
+
+        self._inbox.append(rate)
 
     def clear(self) -> None:
         """Forget all KV that no handle needs, so that the next search starts cold."""
@@ -337,41 +378,64 @@ class TransformersEngine:
         with self._books():
             self._stepper.tree.check_integrity()
 
+    def settle(self) -> None:
+        """See to it that every handle has its place."""
+        with self._books():
+            pass
+
     # -- inside ------------------------------------------------------------------------------------------------------
 
-    async def _run(self, jobs: Sequence[Job]) -> Any:
-        """Add jobs and step until all have ended, off the event loop; errors are raised once every job is closed."""
-        loop = asyncio.get_running_loop()
-        ended = asyncio.Event()
-        open_jobs = len(jobs)
+    async def _run(self, make: Callable[[], list[J]], requests: Sequence[GenerateRequest | LabelRequest]) -> list[J]:
+        """Jobs that have ended, made and stepped off the event loop; an error is raised once every job is closed."""
+        jobs: list[J] = []
+        made: list[Exception | None] = []  # how making them went, once it was tried
 
-        def on_end(_: Job) -> None:
-            nonlocal open_jobs
-            open_jobs -= 1
-            if not open_jobs:
-                with suppress(RuntimeError):  # the loop is closed: nobody waits any more
-                    loop.call_soon_threadsafe(ended.set)
-
-        for job in jobs:
-            job.on_end = on_end
-        with self._books():
-            for job in jobs:
+        def begin() -> None:
+            try:
+                jobs.extend(make())
+            except Exception as error:
+                made.append(error)
+                return
+            for job, request in zip_longest(jobs, requests):
+                job.prompt = request.handle.prompt_end if request else job.base.end
                 self._stepper.add(job)
+            made.append(None)
+
+        def abandon() -> None:
+            self._stepper.fail([job for job in jobs if not job.ended], EngineError("the request was cancelled"))
+            for job in jobs:
+                job.give_back()
+
+        self._inbox.append(begin)
         try:
-            while jobs and not ended.is_set():
-                await asyncio.sleep(0)  # let every coroutine that is ready add its work to the pass
+            while not made or not all(job.ended for job in jobs):
                 self._check_open()
-                await loop.run_in_executor(self._worker, self._step)
-        except BaseException as error:
-            self._abandoned.append(jobs)  # no lock: this may run while a step holds it, even in the same thread
-            if self._closed and isinstance(error, RuntimeError):
-                raise EngineError(CLOSED) from None
+                await self._turn()
+            failed = [error for error in (*made, *(job.error for job in jobs)) if error is not None]
+            if failed:
+                raise failed[0]
+        except BaseException:
+            self._inbox.append(abandon)
             raise
-        failed = [job.error for job in jobs if job.error is not None]
-        if failed:
-            self._abandoned.append(jobs)
-            raise failed[0]
-        return [job.result for job in jobs]
+        return jobs
+
+    async def _turn(self) -> None:
+        """Wait for a step, of all that coroutines of this event loop have asked for so far."""
+        loop = asyncio.get_running_loop()
+        for _ in range(QUIET):  # let every coroutine that is ready add its work to the pass
+            if loop in self._steps:
+                break
+            await asyncio.sleep(0)
+        step = self._steps.get(loop)
+        if step is None:
+            try:
+                step = self._steps[loop] = loop.run_in_executor(self._worker, self._step)
+            except RuntimeError:
+                raise EngineError(CLOSED) from None
+            step.add_done_callback(lambda _: self._steps.pop(loop, None))
+        await asyncio.wait([step])
+        if not step.cancelled() and (error := step.exception()):
+            raise EngineError(f"the engine failed: {type(error).__name__}: {error}") from error
 
     def _step(self) -> None:
         with self._books():
@@ -379,25 +443,19 @@ class TransformersEngine:
 
     @contextmanager
     def _books(self) -> Iterator[None]:
-        """The stepper, its tree and its arena to oneself, after what was abandoned has been put away."""
+        """The stepper, its tree and its arena to oneself, after all that was left in the inbox has been done."""
         with self._lock:
-            while self._abandoned:
-                jobs = self._abandoned.popleft()
-                self._stepper.fail([job for job in jobs if not job.ended], EngineError("the request was cancelled"))
-                for job in jobs:
-                    job.give_back()
+            while self._inbox:
+                self._inbox.popleft()()
             yield
-
-    def _handle(self, segment: Segment, messages: Sequence[Message] | None) -> KVHandle:
-        self._stepper.tree.hold(segment)
-        return KVHandle(self, segment, messages)
 
     def _adopt(self, segment: Segment | None, request: GenerateRequest, job: Generation) -> KVHandle | None:
         """A completion's segment is held already; wrap it."""
         if segment is None:
             return None
         states = job.states.get(segment) if request.states else None
-        return KVHandle(self, segment, request.handle.messages, states=states)
+        parent = request.handle
+        return KVHandle(self, segment.end, parent.messages, parent.prompt_end, place=segment, states=states)
 
     def _following(self, handle: KVHandle, words: Prompt) -> list[int]:
         self._check(handle)

@@ -32,6 +32,11 @@ class Alias(NamedTuple):
     handle: Any
     into: Node
 
+    @property
+    def sibling(self) -> Path:
+        """The path to that node."""
+        return Path((*self.path[:-1], self.into.thought))
+
 
 class Aliasing:
     """Finds siblings that are alike, and audits the finding.
@@ -142,7 +147,7 @@ class Aliasing:
         requests = [
             LabelRequest(handle, question.text, tuple(question.labels))
             for alias in audited
-            for handle, path in ((alias.handle, alias.path), (alias.into._handle, alias.into._path or Path()))
+            for handle, path in ((alias.handle, alias.path), (alias.into._handle, alias.sibling))
             if (question := self._question(path)) is not None
         ]
         if len(requests) < 2 * len(audited):

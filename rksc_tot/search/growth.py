@@ -103,10 +103,6 @@ class Growth:
             self._aliasing.take(path, f"{draft.parent.branch}.{draft.branch}", draft.handle, into, len(draft.tokens))
             self._merge(draft.parent, into, found.thought.text, draft.count, sigma)
             return None
-        if not self._limits.room:
-            self._give_back(draft.handle)
-            self._limits.cut("nodes")
-            return None
         handle = draft.handle
         if handle is None:
             try:
@@ -114,6 +110,9 @@ class Growth:
             except ContextOverflow as error:
                 self._reject(draft, str(error))
                 return None
+        if not self._limits.admit_node():
+            self._give_back(handle)
+            return None
         return self._add(draft, found, handle)
 
     def _reject(self, draft: Draft, reason: str) -> None:
@@ -135,8 +134,7 @@ class Growth:
             finished=found.finished,
             exact=parent.exact and draft.exact,
         )
-        node._path, node._handle = Path((*draft.path, found.thought)), handle
-        self._limits.ledger.nodes += 1
+        node._thought, node._handle = found.thought, handle
         self._texts[parent.id, node.text] = node
         self.register(node, found)
         if self._aliasing:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
-from typing import NoReturn, TypeVar
+from typing import Literal, NoReturn, TypeVar, get_args
 
 from rksc_tot.budget import Budget, BudgetReached
 from rksc_tot.engine.base import Account
 from rksc_tot.ledger import Ledger
 
 T = TypeVar("T")
+Limit = Literal["tokens", "nodes", "verifier_calls", "seconds", "kv_bytes"]
+LIMITS: tuple[Limit, ...] = get_args(Limit)
+DRAWN: tuple[Limit, Limit] = ("tokens", "nodes")  # a draw takes at least one of each
 
 
 class Limits:
@@ -22,14 +26,37 @@ class Limits:
     ledger : Ledger
         Whose counters are compared with the budget.
     on_cut : callable
-        Called with the reason when the budget first cuts something.
+        Called with the reason when a budget first cuts something.
+    run : Limits, optional
+        Of the run of many searches this one belongs to; what is done counts there as well, and has to be within both. A
+        limit that searches share is a matter of who comes first.
+    name : str
+        What the budget is called in reasons.
     """
 
-    def __init__(self, budget: Budget, ledger: Ledger, on_cut: Callable[[str], None]) -> None:
-        deadline = None if budget.seconds is None else time.perf_counter() + budget.seconds
+    def __init__(
+        self,
+        budget: Budget,
+        ledger: Ledger,
+        on_cut: Callable[[str], None] = lambda reason: None,
+        run: Limits | None = None,
+        name: str = "the budget",
+    ) -> None:
         self.budget = budget
+        self._name = name
         self.ledger = ledger
-        self.account = Account(ledger, budget.tokens, deadline)
+        self.run = run
+        now = time.perf_counter()
+        self._deadline = math.inf if budget.seconds is None else now + budget.seconds
+        earliest = min(each._deadline for each in self._both)
+        deadline = None if earliest == math.inf else earliest
+        self.account: Account = Account(
+            ledger,
+            tokens_left=budget.tokens,
+            deadline=deadline,
+            kv_bytes=budget.kv_bytes,
+            run=None if run is None else run.account,
+        )
         self.stopped: str | None = None
         self._ended: str | None = None
         self._scored_in_part = False
@@ -46,25 +73,59 @@ class Limits:
         return left is not None and left <= 0
 
     @property
-    def room(self) -> bool:
-        """Whether one more node may be added."""
-        return self.budget.nodes is None or self.ledger.nodes < self.budget.nodes
+    def short(self) -> bool:
+        """Whether the engine has had to leave something undone: the deadline has passed, or the KV may not grow."""
+        return self.late() or self.account.kv_short
+
+    def left(self, limit: Limit) -> float:
+        """How much of a limit is left, of this budget alone; infinite without a limit."""
+        if limit == "tokens":
+            return math.inf if self.account.tokens_left is None else self.account.tokens_left
+        if limit == "seconds":
+            return self._deadline - time.perf_counter()
+        if limit == "kv_bytes":
+            return 0 if self.account.kv_short else math.inf
+        most = getattr(self.budget, limit)
+        return math.inf if most is None else most - getattr(self.ledger, limit)
+
+    def reason(self, limit: Limit) -> str:
+        """The sentence for a limit of this budget that is used up."""
+        amount, unit = getattr(self.budget, limit), limit.replace("_", " ").replace("kv", "KV")
+        said = f"{str(amount).removesuffix('.0')} {unit.removesuffix('s') if amount == 1 else unit}"
+        return f"{self._name} of {said} is used up"
+
+    def used_up(self) -> str | None:
+        """Why nothing more may be done; None while every limit has something left."""
+        return next((self.reason(limit) for limit in LIMITS if self.left(limit) <= 0), None)
+
+    # -- asking leave ------------------------------------------------------------------------------------------------
+
+    def admit_node(self) -> bool:
+        """Book one more node, and cut it if there is no room for it."""
+        if self._left("nodes") <= 0:
+            self.cut("nodes")
+            return False
+        for each in self._both:
+            each.ledger.nodes += 1
+        return True
 
     def admit_draws(self, wanted: Sequence[tuple[T, int]]) -> list[tuple[T, int]]:
-        """As many of the wanted draws, first come first served, as could all become nodes; none after scores were cut."""
-        self._check_time()
-        nodes = None if self.budget.nodes is None else self.budget.nodes - self.ledger.nodes
-        rooms = {"tokens": self.account.tokens_left, "nodes": nodes}  # a draw takes at least one of each
-        left, scarce = min(((room, limit) for limit, room in rooms.items() if room is not None), default=(None, ""))
-        if left is not None and left <= 0:
+        """As many of the wanted draws, first come first served, as could all become nodes; none after scores were cut.
+
+        Searches that share a limit do not set anything aside for each other: :meth:`admit_node` has the last word.
+        """
+        self._check()
+        scarce = min(DRAWN, key=self._left)
+        left = self._left(scarce)
+        if left <= 0:
             self.stop(scarce)
         if self._scored_in_part:
             self.stop("verifier_calls")
-        if left is None:
+        if left == math.inf:
             return list(wanted)
         admitted = []
         for what, count in wanted:
-            granted = min(count, left)
+            granted = min(count, int(left))
             left -= granted
             if granted:
                 admitted.append((what, granted))
@@ -74,35 +135,41 @@ class Limits:
 
     def admit_calls(self, wanted: Sequence[T], *, free: bool) -> list[T]:
         """As many of the wanted verifier calls as there are left; they are booked at once, so that none overdraws."""
-        self._check_time()
+        self._check()
         if free:
             return list(wanted)
         admitted = list(wanted)
-        if self.budget.verifier_calls is not None:
-            left = self.budget.verifier_calls - self.ledger.verifier_calls
-            if left <= 0:
-                self.stop("verifier_calls")
-            if left < len(wanted):
-                self.cut("verifier_calls")
-                self._scored_in_part = True
-                admitted = admitted[:left]
-        self.ledger.verifier_calls += len(admitted)
+        left = self._left("verifier_calls")
+        if left <= 0:
+            self.stop("verifier_calls")
+        if left < len(wanted):
+            self.cut("verifier_calls")
+            self._scored_in_part = True
+            admitted = admitted[: int(left)]
+        for each in self._both:
+            each.ledger.verifier_calls += len(admitted)
         return admitted
 
+    # -- the end -----------------------------------------------------------------------------------------------------
+
     def cut_short(self) -> None:
-        """Say that an engine or a verifier had to end early: out of seconds or out of tokens."""
-        self.cut("seconds" if self.late() else "tokens")
+        """Say that an engine or a verifier had to end early: out of seconds, of KV or of tokens."""
+        self.cut("seconds" if self.late() else "kv_bytes" if self.account.kv_short else "tokens")
 
-    def cut(self, limit: str) -> None:
-        """Note that a limit kept something from being done."""
+    def cut(self, limit: Limit) -> None:
+        """Note that a limit kept something from being done; where it is the run's, that is over as well."""
+        whose = self._whose(limit)
+        reason = whose.reason(limit)
+        if whose is self.run:
+            whose.stopped = whose.stopped or reason
         if self.stopped is None:
-            self.stopped = self._reason(limit)
-            self._on_cut(self.stopped)
+            self.stopped = reason
+            self._on_cut(reason)
 
-    def stop(self, limit: str) -> NoReturn:
+    def stop(self, limit: Limit) -> NoReturn:
         """Raise BudgetReached: nothing may be done any more."""
         self.cut(limit)
-        raise BudgetReached(self._reason(limit))
+        raise BudgetReached(self._whose(limit).reason(limit))
 
     def end(self, reason: str) -> NoReturn:
         """Raise BudgetReached, now and at whatever is tried after it: somebody outside wants the search to end."""
@@ -115,11 +182,20 @@ class Limits:
         if self._ended is not None:
             raise BudgetReached(self._ended)
 
-    def _check_time(self) -> None:
-        self.check_ended()
-        if self.late():
-            self.stop("seconds")
+    # -- this budget and the run's -----------------------------------------------------------------------------------
 
-    def _reason(self, limit: str) -> str:
-        amount, unit = getattr(self.budget, limit), limit.replace("_", " ")
-        return f"the budget of {str(amount).removesuffix('.0')} {unit.removesuffix('s') if amount == 1 else unit} is used up"
+    @property
+    def _both(self) -> tuple[Limits, ...]:
+        return (self,) if self.run is None else (self, self.run)
+
+    def _left(self, limit: Limit) -> float:
+        return min(each.left(limit) for each in self._both)
+
+    def _whose(self, limit: Limit) -> Limits:
+        """Of which budget less is left."""
+        return min(self._both, key=lambda each: each.left(limit))
+
+    def _check(self) -> None:
+        self.check_ended()
+        if self.short:
+            self.stop("seconds" if self.late() else "kv_bytes")

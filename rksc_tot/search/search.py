@@ -56,6 +56,8 @@ class Search:
         Called with each :class:`~rksc_tot.events.Event` as it happens. It may raise BudgetReached to stop the search.
     rksc : RKSC, optional
         What may be decided early, :meth:`~rksc_tot.rksc.RKSC.ready` for the engine, the task and the verifier.
+    run : Limits, optional
+        Of the run of many searches this one belongs to.
 
     Raises
     ------
@@ -75,12 +77,13 @@ class Search:
         seed: int = 0,
         on_event: Callable[[Event], None] | None = None,
         rksc: RKSC | None = None,
+        run: Limits | None = None,
     ) -> None:
         self.task, self.problem, self.engine, self.verifier = task, problem, engine, verifier
         self.seed = seed
         self.tree = ReasoningTree()
         self.ledger = Ledger()
-        self.limits = Limits(budget or Budget(), self.ledger, lambda reason: self._emit(BudgetHit, reason=reason))
+        self.limits = Limits(budget or Budget(), self.ledger, lambda reason: self._emit(BudgetHit, reason=reason), run)
         self._warned: set[str] = set()
         self.prompt, found = judge_root(task, problem)
         self._names = (seed, str(problem))
@@ -257,7 +260,7 @@ class Search:
         for node, score in zip(nodes, scores, strict=True):
             if isinstance(score, VerifierError):
                 failed.append((node, score))
-            elif score is None and self.limits.late():
+            elif score is None and self.limits.short:
                 self.limits.cut_short()
             else:
                 node.score = usable(score, node, self.verifier.name)

@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from rksc_tot.solve import usual_settings
+from rksc_tot.setup import usual_settings
 from rksc_tot.task import Task
 
 KINDS = {"int": "whole number", "float": "number", "str": "text", "bool": "true or false"}

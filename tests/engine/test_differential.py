@@ -7,7 +7,8 @@ import pytest
 
 from rksc_tot.engine import TransformersEngine
 from rksc_tot.engine.base import Account, GenerateRequest, LabelRequest, Sampling
-from rksc_tot.engine.sampler import Draw, Stream, sample
+from rksc_tot.engine.sampler import Draws, Logits, sample
+from rksc_tot.engine.streams import Streams
 from rksc_tot.engine.text import Written, cut_at, find_stop
 from rksc_tot.seeds import stream_keys
 
@@ -28,7 +29,7 @@ def naive(engine, path, request, stream):
     written, tokens = Written(engine.tokenizer, path[-4:]), []
     while True:
         logits = engine.forward.plain(path + tokens)[-1:]
-        (token,), _ = sample(logits, [Draw(0, stream[len(tokens)], request.sampling)])
+        [[token]], _ = sample(Logits(logits), [Draws([0], stream[len(tokens)], request.sampling)])
         if token == engine.tokenizer.eos_token_id:
             return written.text, tokens[: cut_at(written.ends, written.text, len(written.text)).kept], "eos"
         tokens.append(token)
@@ -60,7 +61,7 @@ async def play(engine, rng):
             for completion in completions:
                 assert completion.handle.tokens == path + list(completion.tokens)
                 for branch in completion.branches:
-                    text, kept, finish = naive(engine, path, request, Stream(request.streams[branch]))
+                    text, kept, finish = naive(engine, path, request, Streams([request.streams[branch]]))
                     assert (completion.text, completion.finish) == (text, finish)
                     assert list(completion.tokens[: len(kept)]) == kept
                 handles.append(completion.handle)

@@ -134,9 +134,9 @@ async def test_every_call_on_a_closed_engine_is_refused():
             await work
 
 
-async def test_running_out_of_memory_leaves_the_arena_whole(monkeypatch):
+async def test_a_pass_that_runs_out_of_memory_is_tried_again_with_fewer_rows(monkeypatch, caplog):
     with make() as engine:
-        account = Account()
+        account, plain = Account(), Account()
         calls = iter(range(1000))
         real = torch.Tensor.new_zeros
 
@@ -145,15 +145,30 @@ async def test_running_out_of_memory_leaves_the_arena_whole(monkeypatch):
                 raise torch.OutOfMemoryError("no room")
             return real(self, *shape, **options)
 
-        roots = [engine.open("steps" + f" {n}" * 200, account) for n in range(8)]
-        await engine.generate([ask(roots[0], k=1, max_tokens=1)], account)
+        prompts = ["steps" + f" {n}" * 200 for n in range(8)]
+        roots = [engine.open(prompt, account) for prompt in prompts]
         with monkeypatch.context() as patch:
             patch.setattr(torch.Tensor, "new_zeros", scarce)
-            with pytest.raises(EngineError, match="no room"):
-                await engine.generate([ask(root, k=1, max_tokens=1) for root in roots], account)
+            found = await engine.generate([ask(root, k=1, max_tokens=1) for root in roots], account)
+        assert account.ledger.backoffs == caplog.text.count("ran out of memory; going on with") > 0
         arena = engine.forward.arena
         assert {t.shape[1] for t in (*arena.keys.values(), *arena.values.values())} == {arena.rows}
-        assert len(await engine.generate([ask(root, k=1, max_tokens=1) for root in roots], account)) == 8
+        engine.check_integrity()
+        with make() as other:
+            wanted = await other.generate([ask(other.open(p, plain), k=1, max_tokens=1) for p in prompts], plain)
+        assert [[c.text for c in reply] for reply in found] == [[c.text for c in reply] for reply in wanted]
+        assert account.ledger.prefill_tokens == plain.ledger.prefill_tokens
+
+
+async def test_when_not_even_one_row_fits_into_memory_the_request_fails(monkeypatch):
+    with make() as engine:
+        account = Account()
+        root = engine.open(PROMPT, account)
+        with monkeypatch.context() as patch:
+            patch.setattr(engine.forward, "run", lambda *_: (_ for _ in ()).throw(torch.OutOfMemoryError("no room")))
+            with pytest.raises(EngineError, match="no room"):
+                await engine.generate([ask(root, k=1, max_tokens=1)], account)
+        assert len(await engine.generate([ask(root, k=1, max_tokens=1)], account)) == 1
 
 
 async def test_a_failed_pass_forgets_nothing_of_the_books(monkeypatch):

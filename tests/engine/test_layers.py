@@ -12,7 +12,7 @@ from rksc_tot.cache.pool import SlotPool
 from rksc_tot.cache.prefix_tree import PrefixTree
 from rksc_tot.engine.capabilities import probe
 from rksc_tot.engine.lens import find_lens, first
-from rksc_tot.engine.plan import Block, build
+from rksc_tot.engine.plan import Block
 
 TOLERANCE = 1e-4
 LABELS = [[5, 9], [11], [17]]
@@ -59,7 +59,7 @@ def test_rows_that_leave_change_nothing_for_those_that_stay(family, route):
     trunk = tree.walk(tree.origin, text)
     slots = tree.pool.allocate(40)
     tree.store(trunk, slots)
-    forward.run(build([Block(trunk.lineage(), 0, text, slots)], forward.device, forward.dtype), 400)
+    forward.run(forward.plan([Block(trunk.lineage(), 0, text, slots)]), 400)
     tips, blocks, rows = [], [], []
     for count in (9, 1, 6, 3, 9, 12):
         tip = tree.walk(trunk, [rng.randrange(3, 119) for _ in range(count)])
@@ -73,7 +73,7 @@ def test_rows_that_leave_change_nothing_for_those_that_stay(family, route):
         blocks[n].logits_at = [len(blocks[n].tokens) - 1]
     blocks[partly].logits_at = [3]
     when = {1: [*rows[0], *rows[partly][4:]], forward.depth - 1: [*rows[2], *rows[5]]}
-    logits = forward.run(build(blocks, forward.device, forward.dtype), 400, [Leaving(when)])
+    logits = forward.run(forward.plan(blocks), 400, [Leaving(when)])
     paths = [text + tips[n].tokens for n in stay] + [text + tips[partly].tokens[:4]]
     for got, path in zip(logits, paths, strict=True):
         assert float((got - forward.plain(path)[-1]).abs().max()) <= TOLERANCE
@@ -81,7 +81,7 @@ def test_rows_that_leave_change_nothing_for_those_that_stay(family, route):
     end = tree.walk(kept, [7, 8])
     tree.store(end, tree.pool.allocate(2))
     block = Block(end.lineage(), 44, [7, 8], end.slots, [1])
-    [got] = forward.run(build([block], forward.device, forward.dtype), 400)
+    [got] = forward.run(forward.plan([block]), 400)
     assert float((got - forward.plain([*paths[2], 7, 8])[-1]).abs().max()) <= TOLERANCE
     assert not any(module._forward_pre_hooks or module._forward_hooks for module in forward.model.modules())
 
@@ -132,7 +132,7 @@ def test_a_pass_that_every_row_leaves_ends_there():
     layers = enumerate(forward.lens.layers)
     hooks = [layer.register_forward_hook(lambda m, a, o, n=n: ran.append(n)) for n, layer in layers]
     block = Block([], 0, [5, 6, 7], [0, 1, 2])
-    logits = forward.run(build([block], forward.device, forward.dtype), 3, [Leaving({2: range(3)})])
+    logits = forward.run(forward.plan([block]), 3, [Leaving({2: range(3)})])
     for hook in hooks:
         hook.remove()
     assert ran == [0, 1]

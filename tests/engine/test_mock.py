@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from rksc_tot.engine.base import Account, Engine, GenerateRequest, LabelRequest, Sampling
 from rksc_tot.engine.mock import MockEngine
-from rksc_tot.errors import ContextOverflow, EngineError
+from rksc_tot.errors import CacheError, ContextOverflow, EngineError
 
 HOT, GREEDY = Sampling(), Sampling(temperature=0)
 
@@ -198,3 +198,76 @@ async def test_a_labeller_that_fails_is_an_engine_error():
     engine, account = MockEngine(says(""), labeller=lambda text, question, labels: None), Account()
     with pytest.raises(EngineError, match="the labeller raised"):
         await engine.label([LabelRequest(engine.open("a", account), "?", ("a", "b"))], account)
+
+
+async def test_what_an_account_has_stored_is_forgotten_with_its_last_handle():
+    engine, one, two = MockEngine(says("cd\n")), Account(), Account()
+    root, other = engine.open("ab", one), engine.open("ab", two)
+    [[child]] = await engine.generate([request(root)], one)
+    await engine.generate([request(other)], two)
+    engine.release(root)
+    assert engine.usage.kv_bytes == 2 * len("abcd")
+    engine.release(child.handle)
+    [[_]] = await engine.generate([request(other)], two)
+    assert engine.usage.kv_bytes == len("abcd")
+    assert (two.ledger.prefill_tokens, two.ledger.distinct_tokens) == (4, 4)
+
+
+async def test_kv_that_no_handle_needs_makes_room_and_is_computed_again():
+    engine, account = MockEngine(lambda text, rng: f"{rng.random():.3f}\n"), Account(kv_bytes=9)
+    root = engine.open("ab", account)
+    [[first]] = await engine.generate([request(root, streams=(1,))], account)  # its 0.123 is stored, its \n is not yet
+    engine.release(first.handle)
+    [[second]] = await engine.generate([request(root, streams=(2,))], account)
+    assert not account.kv_short
+    assert (second.finish, engine.usage.kv_bytes <= 9, account.ledger.evicted_tokens > 0) == ("stop", True, True)
+    again = engine.extend(root, first.text)
+    engine.release(second.handle)
+    await engine.label([LabelRequest(again, "?", ("a", "b"))], account)
+    ledger = account.ledger
+    assert ledger.recomputed_tokens == ledger.prefill_tokens - ledger.distinct_tokens > 0
+
+
+async def test_where_kv_may_not_grow_a_branch_ends_and_a_label_is_none():
+    engine, account = MockEngine(says("abcdefgh\n")), Account(kv_bytes=6)
+    root = engine.open("xy", account)
+    [[completion]] = await engine.generate([request(root)], account)
+    assert (completion.text, completion.finish, account.kv_short) == ("abcde", "budget", True)
+    assert engine.usage.kv_bytes == 6
+    longer = engine.extend(completion.handle, "z")
+    assert await engine.label([LabelRequest(longer, "?", ("a", "b"))], account) == [None]
+    [[completion]] = await engine.generate([request(longer)], account)
+    assert (completion.text, completion.finish) == ("", "budget")
+
+
+def test_a_prompt_that_alone_is_more_than_the_kv_budget_is_refused_with_what_it_needs():
+    with pytest.raises(CacheError, match="takes 7 bytes of KV, the budget of this search holds 6"):
+        MockEngine(says("")).open("abcdefg", Account(kv_bytes=6))
+
+
+@given(
+    st.integers(3, 40),
+    st.lists(
+        st.tuples(st.sampled_from(["write", "ask", "release"]), st.integers(0, 99), st.integers(1, 3)), max_size=20
+    ),
+)
+async def test_an_account_never_holds_more_than_its_kv_budget(most, steps):
+    engine, account = (
+        MockEngine(lambda text, rng: "ab"[rng.randrange(2)] * rng.randrange(9) + "\n"),
+        Account(kv_bytes=most),
+    )
+    handles = [engine.open("ab\n", account)]
+    for step, at, branches in steps:
+        handle = handles[at % len(handles)]
+        if step == "write":
+            [found] = await engine.generate([request(handle, streams=range(at, at + branches))], account)
+            handles += [completion.handle for completion in found]
+        elif step == "ask":
+            await engine.label([LabelRequest(handle, "?", ("a", "b"))], account)
+        elif handle is not handles[0]:
+            engine.release(handle)
+            handles.remove(handle)
+        assert engine.usage.kv_bytes <= most
+    ledger = account.ledger
+    assert ledger.prefill_tokens - ledger.evicted_tokens == engine.usage.kv_bytes
+    assert ledger.recomputed_tokens == ledger.prefill_tokens - ledger.distinct_tokens

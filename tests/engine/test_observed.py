@@ -6,7 +6,7 @@ import torch
 from rksc_tot import load_engine, solve
 from rksc_tot.engine import TransformersEngine
 from rksc_tot.engine.base import Account, LabelRequest
-from rksc_tot.engine.plan import Group
+from rksc_tot.engine.plan import Part
 from rksc_tot.errors import ConfigError
 from rksc_tot.models.tokenizer import build_tokenizer
 from rksc_tot.policies.rsbcm import RSBCM
@@ -69,9 +69,8 @@ def test_attention_changes_no_text_and_is_not_measured_unless_it_weighs():
 
 
 def test_a_route_that_does_not_show_attention_is_refused(monkeypatch):
-    monkeypatch.setattr(
-        Group, "masks", lambda self, window: (None, self.bias)
-    )  # wrong, so the probe takes the other route
+    whole = Part.bias  # without the window it is wrong, so the probe takes the other route
+    monkeypatch.setattr(Part, "bias", lambda self, window, *rest: whole(self, None, *rest))
     tokenizer = byte_tokenizer()
     with pytest.raises(ConfigError, match="heeds attention, which cannot be seen in slow"):
         TransformersEngine(mistral(len(tokenizer)), tokenizer, name="slow", eviction=RSBCM(attention_weight=1.0))

@@ -81,9 +81,40 @@ def test_a_layer_somebody_watches_is_left_alone():
     assert seen
 
 
-def test_half_precision_is_never_packed():
-    model = build("llama").to(torch.bfloat16)
+def test_float16_is_never_packed():
+    model = build("llama").to(torch.float16)
     assert not worth_packing(model)
     before = kinds(model)
-    probe(model, Arena(1 << 30), packed=True)
+    forward, _ = probe(model, Arena(1 << 30), packed=True)
     assert kinds(model) == before
+    forward.give_back()
+
+
+@pytest.mark.parametrize("computes", [True, False])
+def test_bfloat16_is_packed_where_the_processor_computes_in_it(monkeypatch, computes):
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: computes)
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
+    model = build("llama").to(torch.bfloat16)
+    assert worth_packing(model) == computes
+    forward, capabilities = probe(model, Arena(1 << 30), packed=True)
+    assert (PackedLinear in kinds(model)) == computes
+    assert capabilities.route == "fast"
+    forward.give_back()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    ("inputs", "outputs"), [(160, 80), (576, 192), (1536, 576)]
+)  # the last: more than LONE_FEATURES
+def test_a_row_is_the_same_whatever_the_others_are(dtype, inputs, outputs):
+    if dtype == torch.bfloat16 and not torch.cpu._is_avx512_bf16_supported():
+        pytest.skip("this processor does not compute in bfloat16")
+    torch.manual_seed(0)
+    packed = PackedLinear(torch.nn.Linear(inputs, outputs, dtype=dtype))
+    rows = torch.randn(40, inputs, dtype=dtype)
+    with torch.inference_mode():
+        together = packed(rows)
+        for count in (1, 2, 3, 5, 8, 17):
+            assert torch.equal(packed(rows[:count]), together[:count])
+        assert torch.equal(packed(rows[None, :1]), together[None, :1])
+        assert torch.equal(packed(rows[0]), together[0])

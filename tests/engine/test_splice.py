@@ -12,7 +12,7 @@ from rksc_tot.engine import TransformersEngine, compat
 from rksc_tot.engine.base import Account, GenerateRequest, Sampling
 from rksc_tot.engine.forward import Forward
 from rksc_tot.engine.phrasing import Phrasings, open_phrasing
-from rksc_tot.engine.plan import Block, build
+from rksc_tot.engine.plan import Block
 from rksc_tot.engine.rotation import find_rotation
 from rksc_tot.engine.splice import overlap
 from rksc_tot.errors import CacheError, EngineError, UnsupportedModel
@@ -128,7 +128,7 @@ def test_moved_keys_equal_keys_computed_there(family, route):
     source, target = torch.tensor([2, 90, 31]), torch.tensor([77, 8, 31])
 
     def alone(positions):
-        plan = build([Block([], 0, [7 + 20 * n], [n], [0]) for n in range(3)], forward.device, forward.dtype)
+        plan = forward.plan([Block([], 0, [7 + 20 * n], [n], [0]) for n in range(3)])
         plan.positions = positions[None]
         forward.run(plan, 3)
         return [forward.arena.read(layer)[0][:, :3].clone() for layer in sorted(forward.arena.keys)]

@@ -1,0 +1,215 @@
+"""The command ``rksc-tot run``: many problems at once, a line of results as each ends."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+import sys
+import time
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rksc_tot.cli.arguments import (
+    AsJson,
+    Audit,
+    Calibrated,
+    Debug,
+    Device,
+    Dtype,
+    Eviction,
+    KVBudget,
+    MaxKV,
+    MaxNodes,
+    MaxSeconds,
+    MaxTokens,
+    MaxVerifierCalls,
+    Model,
+    RunMaxNodes,
+    RunMaxSeconds,
+    RunMaxTokens,
+    RunMaxVerifierCalls,
+    Seed,
+    Settings,
+    Sibling,
+    StrategyName,
+    VerifierName,
+    budget_of,
+    importable_here,
+    memory_of,
+    rksc_of,
+    settings_of,
+)
+from rksc_tot.cli.failing import NOT_SOLVED, Interrupt, one_sentence
+from rksc_tot.errors import RkscTotError
+
+if TYPE_CHECKING:
+    from rksc_tot.cli.problems import Line
+    from rksc_tot.cli.results import Results
+    from rksc_tot.many import AsyncOutcomes
+    from rksc_tot.outcome import Tally
+
+
+def run(
+    task: Annotated[str, typer.Argument(help="Such as game24, or your own as module:attribute.")],
+    problems: Annotated[
+        str, typer.Argument(help='A file with a line of JSON each: "4 5 6 10" or {"problem": …, "id": …}; - is stdin.')
+    ],
+    out: Annotated[Path, typer.Option(help="The file the results go to, a line of JSON each.")],
+    resume: Annotated[bool, typer.Option("--resume", help="Go on where --out ends.")] = False,
+    concurrency: Annotated[
+        int, typer.Option(min=1, help="Searches in flight; but for near ties only seconds change.")
+    ] = 8,
+    trees: Annotated[bool, typer.Option("--trees", help="Write the trees, too.")] = False,
+    strategy: StrategyName = "bfs",
+    verifier: VerifierName = None,
+    settings: Settings = None,
+    model: Model = None,
+    device: Device = "cpu",
+    dtype: Dtype = "float32",
+    kv_budget: KVBudget = "1GiB",
+    eviction: Eviction = "rsbcm",
+    seed: Seed = 0,
+    calibration: Calibrated = None,
+    sibling: Sibling = None,
+    audit: Audit = 0.05,
+    max_tokens: MaxTokens = None,
+    max_nodes: MaxNodes = None,
+    max_verifier_calls: MaxVerifierCalls = None,
+    max_seconds: MaxSeconds = None,
+    max_kv: MaxKV = None,
+    run_max_tokens: RunMaxTokens = None,
+    run_max_nodes: RunMaxNodes = None,
+    run_max_verifier_calls: RunMaxVerifierCalls = None,
+    run_max_seconds: RunMaxSeconds = None,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """Search for solutions of all problems of a file; write a line of results as each search ends.
+
+    With --resume, problems that are done in --out are passed over; what failed or was cut by a budget of the run is not
+    done. Settings that results depend on must be those of before.
+
+    Exit code 0: all were run; 3: some were not, or cut, because a budget of the run was used up; 1: every one failed, or an
+    error ended the run; 2: wrong usage; 130: interrupted.
+    """
+    with one_sentence(debug):
+        from rksc_tot.cli.commands import check_model, open_engine
+        from rksc_tot.cli.output import loading
+        from rksc_tot.cli.problems import read_problems
+        from rksc_tot.cli.results import Results
+        from rksc_tot.many import asolve_many
+        from rksc_tot.outcome import Tally
+        from rksc_tot.setup import usual_settings
+        from rksc_tot.strategies import STRATEGIES
+        from rksc_tot.tasks import load_task
+        from rksc_tot.verifiers import VERIFIERS
+
+        importable_here(task, strategy, verifier, eviction)
+        chosen = load_task(task)
+        options: dict[str, Any] = {
+            "strategy": STRATEGIES.make(strategy, **(usual_settings(chosen, strategy) | settings_of(settings or []))),
+            "verifier": None if verifier is None else VERIFIERS.make(verifier),
+            "budget": budget_of(max_tokens, max_nodes, max_verifier_calls, max_seconds, max_kv),
+            "seed": seed,
+            "rksc": rksc_of(calibration, sibling, audit),
+            "concurrency": concurrency,
+            "run_budget": budget_of(
+                run_max_tokens, run_max_nodes, run_max_verifier_calls, run_max_seconds, prefix="--run-max"
+            ),
+        }
+        memory = memory_of(kv_budget, eviction)
+        check_model(model)
+        lines = read_problems(problems)
+        results = Results(
+            out,
+            {
+                "task": task,
+                "strategy": {"name": strategy, **options["strategy"].model_dump()},
+                "verifier": verifier,
+                "budget": options["budget"].model_dump(exclude_none=True),
+                "seed": seed,
+                "rksc": {"calibration": calibration, "sibling": sibling, "audit": audit} if options["rksc"] else None,
+                "model": model,
+                "device": device,
+                "dtype": dtype,
+                "trees": trees,
+            },
+            trees,
+        )
+        if not resume:
+            results.check_new()
+        done = results.go_on(lines) if resume else set()
+        todo = [line for line in lines if str(line.fields["id"]) not in done]
+        if not todo:
+            _report(Tally(0, stopped="finished"), len(done), 0.0, as_json)
+            return
+        with loading(not as_json):
+            engine = open_engine(model, device, dtype, memory)
+        try:
+            searches = asolve_many(chosen, [line.problem for line in todo], engine=engine, **options)
+            _write_all(searches, results, todo, engine, len(done), as_json)
+        finally:
+            engine.close()
+
+
+def _write_all(
+    searches: AsyncOutcomes, results: Results, todo: Sequence[Line], engine: Any, earlier: int, as_json: bool
+) -> None:
+    """Run the searches, write each outcome, and report."""
+    from rich.console import Console
+
+    from rksc_tot.show.run import run_progress
+
+    tally, start, failures = searches.tally, time.perf_counter(), list[str]()
+    by_id = {line.fields["id"]: line for line in todo}
+
+    async def write_all(interrupt: Interrupt) -> None:
+        if (work := asyncio.current_task()) is not None:
+            interrupt.then = partial(asyncio.get_running_loop().call_soon_threadsafe, work.cancel)
+        async for outcome in searches:
+            results.write(outcome, by_id[outcome.id])
+            if outcome.failure is not None and not failures:
+                failures.append(f"problem {outcome.id}: {outcome.failure}")
+
+    try:
+        with Interrupt() as interrupt, results, run_progress(tally, engine, Console(stderr=True), not as_json):
+            asyncio.run(write_all(interrupt))
+    except asyncio.CancelledError:
+        if not interrupt.came:
+            raise
+        tally.stopped = "interrupted"
+    finally:
+        _report(tally, earlier, time.perf_counter() - start, as_json)
+    if interrupt.came and tally.stopped != "finished":
+        raise KeyboardInterrupt
+    if tally.failed == tally.finished > 0 == earlier:
+        raise RkscTotError(f"every search failed, such as {failures[0]}")
+    if tally.stopped != "finished":
+        raise typer.Exit(NOT_SOLVED)
+
+
+def _report(tally: Tally, earlier: int, seconds: float, as_json: bool) -> None:
+    """What a run came to, on stdout; and on stderr how to go on where it did not come to its end."""
+    from rich.console import Console
+
+    from rksc_tot.cli.output import strict_json
+    from rksc_tot.show.run import record_of_run, run_summary
+
+    record = record_of_run(tally, earlier, seconds)
+    if as_json:
+        print(strict_json(record))
+    else:
+        Console().print(run_summary(record))
+    if tally.stopped != "finished":
+        sys.stderr.write(f"go on with: {_again(sys.argv)}\n")
+
+
+def _again(arguments: Sequence[str]) -> str:
+    """The command that goes on with a run."""
+    given = list(arguments[1:])
+    at = given.index("run") + 1 if "run" in given else 0
+    return shlex.join(["rksc-tot", *given[:at], *([] if "--resume" in given else ["--resume"]), *given[at:]])
