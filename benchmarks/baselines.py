@@ -16,7 +16,8 @@ from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
 
 from rksc_tot.engine.base import Sampling
 from rksc_tot.engine.compat import cache_keyword
-from rksc_tot.engine.sampler import Draw, Stream, sample
+from rksc_tot.engine.sampler import Draws, Logits, sample
+from rksc_tot.engine.streams import Streams
 from rksc_tot.engine.text import decode, encode, label_tokens
 
 SAMPLING = Sampling(temperature=1.0)
@@ -74,13 +75,14 @@ class Plain:
 
     def _decode(self, work: Work, cache: DynamicCache, logits: Tensor) -> Tensor:
         """Tokens ``[B, new]``; ``logits [B or 1, V]`` follow the prompt."""
-        streams = [Stream(key) for key in work.streams]
-        if len(logits) < len(streams):
-            cache.batch_repeat_interleave(len(streams))
+        streams = Streams(work.streams)
+        branches = range(len(work.streams))
+        if len(logits) < len(branches):
+            cache.batch_repeat_interleave(len(branches))
         written: list[Tensor] = []
         for step in range(work.new):
-            draws = [Draw(min(n, len(logits) - 1), s[step], SAMPLING) for n, s in enumerate(streams)]
-            tokens, _ = sample(logits, draws)
+            rows = [min(n, len(logits) - 1) for n in branches]
+            [tokens], _ = sample(Logits(logits), [Draws(rows, streams[step], SAMPLING)])
             written.append(torch.tensor(tokens, device=logits.device)[:, None])
             if step < work.new - 1:
                 logits = self._last_logits(written[-1], cache)

@@ -67,7 +67,7 @@ def tree_difference(forward: Forward, route: Route, seed: int, size: int) -> flo
 
     from rksc_tot.cache.pool import SlotPool
     from rksc_tot.cache.prefix_tree import PrefixTree, Segment
-    from rksc_tot.engine.plan import Block, build
+    from rksc_tot.engine.plan import Block
 
     rng = random.Random(seed)
     forward.take(route)
@@ -97,7 +97,7 @@ def tree_difference(forward: Forward, route: Route, seed: int, size: int) -> flo
                 blocks.append(Block(segment.lineage(), segment.start + done, tokens, slots, [count - 1]))
                 ends.append((segment, done + count))
             for logits, (segment, length) in zip(
-                forward.run(build(blocks, forward.device, forward.dtype), tree.pool.extent), ends, strict=True
+                forward.run(forward.plan(blocks), tree.pool.extent), ends, strict=True
             ):
                 path = [token for s in segment.lineage() for token in s.tokens]
                 fresh = forward.plain(path[: segment.start + length])[-1]

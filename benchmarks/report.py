@@ -32,6 +32,7 @@ def environment() -> dict[str, Any]:
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         **{name: version(name) for name in ("torch", "transformers")},
+        **({"card": torch.cuda.get_device_name()} if torch.cuda.is_available() else {}),
     }
 
 

@@ -61,8 +61,14 @@ def runs(puzzles: Path | None, rows: str, trees: Path | None, models: Sequence[P
         return Run(label, f"`{name}`{told}", _explanation(name), command)
 
     yield benchmark("exactness")
-    yield benchmark("overhead")
+    yield benchmark("scale")
     yield benchmark("paper")
+    yield benchmark("throughput")
+    yield benchmark("roofline")
+    yield benchmark("attention")
+    yield benchmark("prm_depth")
+    yield benchmark("peers")
+    yield from (benchmark("peers", of=model) for model in models)
     yield benchmark("cgee", *from_csv)
     yield from (benchmark("cgee", of=model) for model in models)
     yield from (benchmark("phrasing", of=model) for model in models)
@@ -71,6 +77,14 @@ def runs(puzzles: Path | None, rows: str, trees: Path | None, models: Sequence[P
 
 def _games(name: str, title: str, note: str, *arguments: str) -> Run:
     return Run(name, title, note, ["-m", "rksc_tot.cli", "compare", "game24", "--json", *arguments], games=True)
+
+
+def on_cards() -> Iterator[Run]:
+    """What ``benchmarks/gpu.sh docs/figures`` has left there; it is shown, not run."""
+    for file in sorted((DOCS / "figures").glob("gpu-*.json")):
+        found = json.loads(file.read_text(encoding="utf-8"))
+        title = f"`{found['name']}` on {found['environment']['card']}"
+        yield Run(file.stem, title, f"As above, by `benchmarks/gpu.sh`: {file.stem.removeprefix('gpu-')}.", [])
 
 
 def _explanation(name: str) -> str:
@@ -100,7 +114,8 @@ def section(run: Run) -> str:
     found = json.loads(_file(run).read_text(encoding="utf-8"))
     machine = ", ".join(f"{key} {value}" for key, value in found["environment"].items())
     lines = [f"### {run.title}", "", run.note, "", *(_standings(found) if run.games else _figures(found)), ""]
-    return "\n".join([*lines, f"{found['date']}, {found['wall_seconds']} s; {machine}."])
+    when = f"{found['date']}, {found['wall_seconds']} s; " if "date" in found else ""
+    return "\n".join([*lines, f"{when}{machine}."])
 
 
 def _standings(found: dict[str, Any]) -> Iterator[str]:
@@ -152,7 +167,7 @@ def main(
             carry_out(run)
     known = [run for run in wanted if _file(run).is_file()]
     games = [section(run) for run in known if run.games]
-    benchmarks = [section(run) for run in known if not run.games]
+    benchmarks = [section(run) for run in (*known, *on_cards()) if not run.games]
     parts = ["# Results", "Written by `python -m benchmarks.results`. Misses and refusals stand here like everything else.",
              "## Game of 24 with the embedded model", PREFACE, *games, "## Benchmarks", *benchmarks]  # fmt: skip
     (DOCS / "results.md").write_text("\n\n".join(parts) + "\n", encoding="utf-8")
