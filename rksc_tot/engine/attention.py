@@ -8,6 +8,7 @@ values from seam to seam.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +20,8 @@ from rksc_tot.cache.arena import Arena, gather
 from rksc_tot.cache.observed import Observed
 from rksc_tot.engine.fused import attend_group
 from rksc_tot.engine.plan import SEAM, Group, Part, Plan
+from rksc_tot.engine.products import add_weights_times_values, queries_times_keys
+from rksc_tot.engine.vectors import in_whole_vectors
 from rksc_tot.errors import EngineError
 
 
@@ -34,34 +37,37 @@ class Tree:
 
 
 LEAST_ROWS = 4
-"""In products with fewer rows MKL sums up in another order."""
+"""In products with fewer rows MKL sums up in another order, and a thread may get what is left of a multiple of these."""
+BITS = math.log2(math.e)
+"""Scores are kept in bits, not nats: torch computes powers of two several times as fast as those of e."""
 
 
 class Scratch:
     """Memory for scores, used again by every layer and pass: to ask the system for it takes longer than to fill it."""
 
     def __init__(self) -> None:
-        self._narrow = torch.empty(0)
-        self._wide = torch.empty(0, dtype=torch.float64)
+        self._memory = torch.empty(0)
         self._used = 0
 
     def reset(self) -> None:
         """What was taken is free again."""
         self._used = 0
 
-    def take(self, sets: int, rows: int, keys: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    def take(self, sets: int, rows: int, keys: int, like: Tensor) -> Tensor:
         """``[sets, rows, keys]``, filled with anything."""
         count = sets * rows * keys
-        first, self._used = self._used, self._used + count
-        if self._used > len(self._narrow) or (dtype, device) != (self._narrow.dtype, self._narrow.device):
-            self._narrow, first, self._used = torch.empty(2 * self._used, dtype=dtype, device=device), 0, count
-        return self._narrow[first : first + count].view(sets, rows, keys)
+        first, self._used = self._used, self._used + in_whole_vectors(count)
+        if self._used > len(self._memory) or (like.dtype, like.device) != (self._memory.dtype, self._memory.device):
+            first, self._used = 0, in_whole_vectors(count)
+            self._memory = like.new_empty(4 * self._used)
+        return self._memory[first : first + count].view(sets, rows, keys)
 
-    def wide(self, scores: Tensor) -> Tensor:
-        """The same in double precision, until the next call."""
-        if scores.numel() > len(self._wide) or scores.device != self._wide.device:
-            self._wide = torch.empty(2 * scores.numel(), dtype=torch.float64, device=scores.device)
-        return self._wide[: scores.numel()].view(scores.shape).copy_(scores)
+
+def exp2_(scores: Tensor) -> Tensor:
+    """Powers of two in place of scores from :meth:`Scratch.take`, all by the same instructions, and of what is behind them."""
+    count = in_whole_vectors(scores.numel())
+    scores.as_strided((count,), (1,)).exp2_()
+    return scores
 
 
 def tree_attention(
@@ -85,7 +91,7 @@ def tree_attention(
     if observed is not None and layer == min(tree.arena.keys):
         observed.forget(plan.slots)
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-    query = query[0] * scale
+    query = query[0] * (scale if softcap is not None else scale * BITS)
     results = [
         _attend(g, query, keys, values, sliding_window, softcap, s_aux, observed, tree.scratch) for g in plan.groups
     ]
@@ -116,7 +122,7 @@ def _attend(
     q = q.transpose(1, 2).reshape(heads, pieces, per * width, -1)  # [Hk, B, N, Dk]
 
     if q.device.type == "cuda" and softcap is None and observed is None:
-        out = attend_group(group, q, keys, values, window, sinks)
+        out = attend_group(group, q / BITS, keys, values, window, sinks)
     else:
         out = _by_products(group, q, keys, values, window, softcap, sinks, observed, scratch)
     out = out.view(heads, pieces, per, width, -1).permute(1, 3, 0, 2, 4).reshape(pieces * width, heads * per, -1)
@@ -145,13 +151,14 @@ def _by_products(
     if sinks is not None:
         width = group.queries.shape[1]
         sink = sinks.view(heads, 1, -1, 1).to(top.dtype).expand(-1, pieces, -1, width).reshape(top.shape)
+        sink = sink * BITS
         top = torch.maximum(top, sink)
-        total += (sink - top).exp()
+        total += (sink - top).exp2()
 
     out = values.new_zeros(*top.shape, values.shape[-1], dtype=top.dtype)  # [Hk, B, N, Dv]
     for part, score in zip(group.parts, scores, strict=True):
-        score.sub_(_of_part(part, top[..., None])).exp_()  # [Hk * C, P * N, T]
-        _update(part, total, (score if part.step > SEAM else scratch.wide(score)).sum(-1), torch.add)
+        exp2_(score.sub_(_of_part(part, top[..., None])))  # [Hk * C, P * N, T]
+        _update(part, total, _sums(score, part.step), torch.add)
         _add_values(part, out, score, gather(values, part.slots).reshape(len(score), score.shape[-1], -1))
     if observed is not None:
         for part, score in zip(group.parts, scores, strict=True):
@@ -163,16 +170,14 @@ def _by_products(
 def _scores(
     part: Part, group: Group, q: Tensor, keys: Tensor, window: int | None, softcap: float | None, scratch: Scratch
 ) -> Tensor:
-    """``[Hk * C, P * N, T]``, -inf where a key is hidden; single precision at least."""
+    """``[Hk * C, P * N, T]`` in bits, -inf where a key is hidden; single precision at least."""
     heads, _, n, size = q.shape
     k = gather(keys, part.slots).reshape(heads * part.sets, -1, size)
     rows = _of_part(part, q)
-    scores = torch.bmm(
-        rows, k.transpose(1, 2), out=scratch.take(len(k), rows.shape[1], k.shape[1], rows.dtype, rows.device)
-    )
-    if scores.dtype.itemsize < 4:
-        scores = scores.float()
-    scores = _cap(scores, softcap)
+    scores = scratch.take(len(k), rows.shape[1], k.shape[1], rows.float() if rows.dtype.itemsize < 4 else rows)
+    queries_times_keys(rows, k, scores)
+    if softcap is not None:
+        scores.copy_(_cap(scores, softcap))
     bias = part.bias(window, group.queries, group.end, scores.dtype)
     if bias is not None:
         width = group.queries.shape[1]
@@ -181,30 +186,34 @@ def _scores(
     return scores
 
 
-def _cap(scores: Tensor, softcap: float | None) -> Tensor:
-    return scores if softcap is None else torch.tanh(scores / softcap) * softcap
+def _cap(scores: Tensor, softcap: float) -> Tensor:
+    """Scores in nats, capped, in bits."""
+    return torch.tanh(scores / softcap) * (softcap * BITS)
+
+
+def _sums(weights: Tensor, step: int) -> Tensor:
+    """``[sets, rows]`` over keys, added up from seam to seam as values are."""
+    if step > SEAM:
+        return weights.sum(-1)
+    missing = -weights.shape[-1] % SEAM
+    whole = F.pad(weights, (0, missing)) if missing else weights
+    return whole.unflatten(-1, (-1, SEAM)).sum(-1).double().sum(-1)
 
 
 def _add_values(part: Part, out: Tensor, weights: Tensor, values: Tensor) -> None:
     """Add ``weights [Hk * C, P * N, T] @ values [Hk * C, T, Dv]`` to ``out [Hk, B, N, Dv]``, from seam to seam."""
-    _, pieces, n, size = out.shape
-    in_place = isinstance(part.pieces, slice) and part.sets in (1, pieces) and part.rows(n) == weights.shape[1]
-    rows = out[:, part.pieces].view(len(weights), -1, size) if in_place else _of_part(part, out)
-    if values.dtype.itemsize < 4:
-        rows += weights.to(values.dtype) @ values
-    else:
-        for first in range(0, weights.shape[-1], part.step):
-            rows.baddbmm_(weights[..., first : first + part.step], values[:, first : first + part.step])
-    if not in_place:
+    rows = _of_part(part, out)
+    add_weights_times_values(rows, weights, values, part.step)
+    if rows.untyped_storage().data_ptr() != out.untyped_storage().data_ptr():  # it was a copy
         _update(part, out, rows, lambda _, found, out: out.copy_(found))
 
 
 def _of_part(part: Part, all_of: Tensor) -> Tensor:
-    """``[Hk * C, P * N, D]`` for a part's pieces, of ``[Hk, B, N, D]``; with rows of zeros if they are too few."""
-    heads, _, n, size = all_of.shape
+    """``[Hk * C, P * N, D]`` for a part's pieces, of ``[Hk, B, N, D]``; with rows of zeros up to a multiple of LEAST_ROWS."""
+    heads, size = all_of.shape[0], all_of.shape[3]
     rows = all_of[:, part.pieces].reshape(heads * part.sets, -1, size)
-    missing = LEAST_ROWS - rows.shape[1]
-    return F.pad(rows, (0, 0, 0, missing)) if missing > 0 else rows
+    missing = -rows.shape[1] % LEAST_ROWS
+    return F.pad(rows, (0, 0, 0, missing)) if missing else rows
 
 
 def _update(part: Part, all_of: Tensor, found: Tensor, how: Callable[..., Tensor]) -> None:

@@ -9,10 +9,11 @@ from rksc_tot.cache.arena import Arena
 from rksc_tot.cache.pool import SlotPool
 from rksc_tot.cache.prefix_tree import PrefixTree
 from rksc_tot.engine import compat
-from rksc_tot.engine.forward import GRAIN, Forward, Route
+from rksc_tot.engine.forward import Forward, Route
 from rksc_tot.engine.layers import Look
 from rksc_tot.engine.lens import find_lens
 from rksc_tot.engine.plan import Block
+from rksc_tot.engine.vectors import GRAIN
 from rksc_tot.errors import UnsupportedModel
 
 if TYPE_CHECKING:

@@ -16,11 +16,10 @@ from rksc_tot.engine.layers import Watched, Watcher
 from rksc_tot.engine.lens import Lens
 from rksc_tot.engine.packing import Packing
 from rksc_tot.engine.plan import Block, Plan, build
+from rksc_tot.engine.vectors import steady_rows
 from rksc_tot.errors import UnsupportedModel
 
 Route = Literal["fast", "mask"]
-GRAIN = 32768  # elements torch gives a thread at least
-VECTOR = 32  # elements, two of the widest vectors
 
 
 class Forward:
@@ -92,7 +91,7 @@ class Forward:
         self.arena.reserve(extent)
         if self.route == "fast":
             if self.packed and not watchers:
-                plan.pad(self._steady_rows(plan.count))
+                plan.pad(steady_rows(plan.count, self.width))
             tree = Tree(plan, self.arena, self._scratch)
             arguments: dict[str, Any] = {"use_cache": False, "tree": tree}
         else:
@@ -119,19 +118,6 @@ class Forward:
         if logits is None:  # every row has left
             return torch.empty(0, 0, device=self.device)
         return logits if self._chooses_rows else logits[plan.logits_at]
-
-    def _steady_rows(self, rows: int) -> int:
-        """The fewest rows from this many on with which no row's result depends on how many there are.
-
-        torch hands pointwise work to its threads in equal chunks and computes the odd elements at the end of a chunk by other
-        instructions, with other last bits: the chunks of the widest layer are to be whole vectors.
-        """
-        threads = torch.get_num_threads()
-        for more in range(rows, rows + VECTOR * threads):
-            elements = more * self.width
-            if elements and -(-elements // min(threads, -(-elements // GRAIN))) % VECTOR == 0:
-                return more
-        return rows
 
     def open_lens(self) -> Lens:
         """The lens. Raises UnsupportedModel if the model cannot be looked at between its layers."""

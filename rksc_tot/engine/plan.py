@@ -35,7 +35,9 @@ SEAM = 128
 LEAST_PROMPT = 32
 """Shorter prompts have no seam at their end: reading them with each piece is cheaper than a product of their own."""
 WORTH = 256
-"""Keys, over all pieces that share them, from which a product of their own costs less than copying them to each piece."""
+"""Keys times rows that see them, from which a product of their own costs less than copying them to each piece."""
+LONG_PROMPT = 1024
+"""From this many tokens on a prompt is one product for whatever comes after it."""
 FAR = 1 << 30  # a position nobody sees
 
 

@@ -1,8 +1,8 @@
 """Drawing tokens: one call for all rows of a pass, each branch with a random number of its own.
 
-A token is drawn by inverting the cumulative distribution *in the order of token ids*, summed up in double precision: a
-difference in the last bits of a logit moves no boundary by more than itself, whatever else is in the batch. The sum is taken
-over blocks of tokens first, so that only the block a number falls into is summed up token by token.
+A token is drawn by inverting the cumulative distribution *in the order of token ids*: a difference in the last bits of a logit
+moves no boundary by more than itself, whatever else is in the batch. The sum is taken over blocks of tokens first, so that only
+the block a number falls into is summed up token by token, in double precision.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Weights:
             weights = logits.new_full((rows, blocks * BLOCK), float("-inf"))
             torch.sub(logits, top[:, None], out=weights[:, :vocabulary])
         self.each = weights.exp_().view(rows, blocks, BLOCK)
-        self.sums = self.each.sum(-1, dtype=torch.float64)
+        self.sums = self.each.sum(-1).double()
 
     def pick(self, rows: Tensor, uniforms: Tensor) -> Tensor:
         """Tokens ``[d]`` of ``rows [d]`` at which the cumulative weight passes ``uniforms [d]`` of the whole."""

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from rksc_tot.cache.arena import is_run
 from rksc_tot.cache.prefix_tree import Segment
-from rksc_tot.engine.plan import FAR, SEAM, WORTH, Group, Part, Piece, seam_after
+from rksc_tot.engine.plan import FAR, LONG_PROMPT, SEAM, WORTH, Group, Part, Piece, seam_after
 
 LEAST_KEYS = 16
 """In products with fewer keys MKL sums up in another order."""
@@ -62,7 +62,7 @@ def _shared(pieces: Sequence[Piece], low: int, high: int, done: int) -> Iterator
     while low < high:
         one = pieces[low]
         prompt, stop = one.block.prompt, seam_after(done, one.block.prompt)
-        if not done and one.seam >= prompt >= WORTH:
+        if not done and one.seam >= prompt >= LONG_PROMPT:
             stop = prompt  # as one product, always
         last = low
         while last < high and _goes_on(pieces[last], one, stop):
@@ -76,7 +76,7 @@ def _shared(pieces: Sequence[Piece], low: int, high: int, done: int) -> Iterator
                 break
             stop = seam_after(stop, prompt)
         must = stop <= prompt and not one.in_prompt
-        if must or len(run) * (stop - done) >= WORTH:
+        if must or sum(len(piece.slots) for piece in run) * (stop - done) >= WORTH:
             yield Shared(low, last, done, stop)
             yield from _shared(pieces, low, last, stop)
         low = last
@@ -98,7 +98,10 @@ def _at(piece: Piece, position: int) -> Segment | None:
 def _part(pieces: Sequence[Piece], sets: Sequence[Shared], device: torch.device) -> Part:
     """Sets of shared keys as one part: a set after the other, padded to the longest and to the most pieces."""
     most = max(one.high - one.low for one in sets)
-    longest = max(LEAST_KEYS, *(one.stop - one.first for one in sets))
+    longest = max(one.stop - one.first for one in sets)
+    whole = sets[0].first == 0 and sets[0].stop == pieces[sets[0].low].block.prompt >= LONG_PROMPT
+    if not whole:
+        longest = _enough(longest)
     index: list[int] = []
     real: list[int] = []
     slots: list[int] = []
@@ -118,14 +121,14 @@ def _part(pieces: Sequence[Piece], sets: Sequence[Shared], device: torch.device)
         hides=any(row[-1] == FAR for row in positions),
         members=as_index([index[i] for i in real], device),
         real=torch.tensor(real, device=device) if len(real) < len(index) else None,
-        step=longest if sets[0].first == 0 and sets[0].stop == pieces[sets[0].low].block.prompt >= WORTH else SEAM,
+        step=longest if whole else SEAM,
     )
 
 
 def _private(pieces: Sequence[Piece], known: Sequence[int], device: torch.device) -> Part:
     """What is left of each piece's ancestors, and its own rows."""
     keys = [[*piece.context(first, piece.start), *piece.slots] for piece, first in zip(pieces, known, strict=True)]
-    longest = max(LEAST_KEYS, *map(len, keys))
+    longest = _enough(max(map(len, keys)))
     slots: list[int] = []
     positions: list[list[int]] = []
     for own, first in zip(keys, known, strict=True):
@@ -141,6 +144,11 @@ def _private(pieces: Sequence[Piece], known: Sequence[int], device: torch.device
         hides=True,
         members=slice(0, len(pieces)),
     )
+
+
+def _enough(keys: int) -> int:
+    """The fewest keys, from this many on, with which no product from seam to seam has fewer than :data:`LEAST_KEYS`."""
+    return keys + max(0, LEAST_KEYS - keys % SEAM) if keys % SEAM else keys
 
 
 def _group(pieces: Sequence[Piece], parts: list[Part], device: torch.device) -> Group:

@@ -165,8 +165,8 @@ class Stepper:
         claims: list[Claim] = []
         taken: set[Segment] = set()
         awaited = self._awaited()
-        full: CacheError | None = None
-        short: dict[int, tuple[Account, AccountFull]] = {}  # accounts that may hold no more
+        full: tuple[Job, CacheError] | None = None  # the first for which there is no room
+        short: dict[int, Job] = {}  # likewise of each account that may hold no more
         for job, tip, most in self._turns.deal(self.jobs, self.tree, self.most):
             missing = [segment for segment, _ in self.tree.missing(tip)]
             if (full and not job.running) or not taken.isdisjoint((tip, *missing)):
@@ -178,9 +178,9 @@ class Stepper:
                 made = claim(self.tree, job, tip, most, awaited, self._limit(job.account, claims))
             except CacheError as error:
                 if isinstance(error, AccountFull):
-                    short[id(job.account)] = (job.account, error)
+                    short.setdefault(id(job.account), job)
                 else:
-                    full = error
+                    full = full or (job, error)
                 if waking:
                     job.pause()
                 continue
@@ -190,11 +190,10 @@ class Stepper:
             taken.update((tip, *missing))
             self._turns.book(job.account, made.rows)
         served = {id(made.job.account) for made in claims}
-        for key, (account, error) in short.items():
-            if key not in served:
-                self._make_way_within(account, error)
-        if full and not claims:
-            self._make_way(full)
+        for stuck in (job for key, job in short.items() if key not in served):
+            self._make_way_within(stuck)
+        if full and not claims and not short:
+            self._make_way(*full)
         return claims
 
     def _limit(self, account: Account, claims: Sequence[Claim]) -> int | None:
@@ -204,23 +203,24 @@ class Stepper:
         claimed = sum(made.rows for made in claims if made.parts and made.job.account is account)
         return account.kv_bytes // self.token_bytes - claimed
 
-    def _make_way(self, full: CacheError) -> None:
-        """Nothing fits: the youngest running job is paused; if none runs beside another, the oldest fails."""
-        running = [job for job in self.jobs if job.running and not job.ended]
+    def _make_way(self, stuck: Job, full: CacheError) -> None:
+        """Nothing fits: the youngest running job is paused; the only one, or what does not fit beside none, fails."""
+        running = [job for job in self.jobs if job.running]
         if len(running) > 1:
             running[-1].pause()
         else:
-            (running or self.jobs)[0].fail(full)
+            (running or [stuck])[0].fail(full)
 
-    def _make_way_within(self, account: Account, full: CacheError) -> None:
-        """An account may hold no more: its youngest running job is paused, or its only one ends with what it has."""
-        own = [job for job in self.jobs if job.account is account and not job.ended]
-        running = [job for job in own if job.running]
+    def _make_way_within(self, stuck: Job) -> None:
+        """An account may hold no more: its youngest running job is paused; the only one, or what does not fit beside none,
+        ends with what it has.
+        """
+        running = [job for job in self.jobs if job.account is stuck.account and job.running]
         if len(running) > 1:
             running[-1].pause()
         else:
-            account.kv_short = True
-            (running or own)[0].expire()
+            stuck.account.kv_short = True
+            (running or [stuck])[0].expire()
 
 
 def _out_of_memory(error: Exception) -> bool:

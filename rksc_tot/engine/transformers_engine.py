@@ -34,6 +34,7 @@ from rksc_tot.engine.facts import bytes_per_token, eos_ids, vocabulary_size
 from rksc_tot.engine.forward import Forward
 from rksc_tot.engine.handle import KVHandle
 from rksc_tot.engine.jobs import Generation, Job
+from rksc_tot.engine.memory import keep_freed_memory
 from rksc_tot.engine.packing import worth_packing
 from rksc_tot.engine.stepper import Stepper
 from rksc_tot.engine.text import continuation, label_tokens
@@ -92,6 +93,8 @@ class TransformersEngine:
             raise ConfigError(f"max_batch_tokens is {max_batch_tokens}", hint="use at least 1")
         self.tokenizer = tokenizer
         self.name = name or str(model.config._name_or_path)
+        if model.device.type == "cpu":
+            keep_freed_memory()
         arena = Arena(1 << 62)
         forward, self.capabilities = probe(model, arena, packed=worth_packing(model) if pack is None else pack)
         if policy.heeds_attention:

@@ -1,13 +1,15 @@
 """Whose turn it is: fair shares of a pass for all searches, and no waiting behind a long prompt.
 
-What a path lacks is *short* (a sampled token, a question) or *long* (a prompt). Short ones come first, whole. Long ones share
-what is left of the pass, in chunks; while somebody else waits with something short, that is a quarter of the pass at most, so
-that passes stay quick. Within both, the account for which the fewest rows have been computed comes first.
+What a path lacks is *short* (a sampled token, a question) or *long* (a prompt). The account for which the fewest rows have been
+computed comes first; of accounts that are level, those with something short. Short ones are computed whole. Long ones share
+what the pass has room for, in chunks; while somebody waits with something short, that is a quarter of it at most, so that
+passes stay quick.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import count
 
 from rksc_tot.cache.prefix_tree import PrefixTree, Segment
 from rksc_tot.engine.base import Account
@@ -18,10 +20,15 @@ WHILE_OTHERS_WAIT = 4
 
 
 class Turns:
-    """Rows computed for each account, counted from when it came."""
+    """Rows computed for each account.
+
+    Whoever comes is level with the least served of those that are here. Nobody is more than a pass behind the most served: who
+    wants little for a while does not save up for later.
+    """
 
     def __init__(self) -> None:
-        self._served: dict[int, int] = {}  # by id of the account, while it has jobs
+        self._served: dict[int, int] = {}  # by id of the account
+        self._accounts: list[Account] = []  # those, so that no id comes to stand for another one
         self._room = 0  # rows left in the pass
 
     def book(self, account: Account, rows: int) -> None:
@@ -34,28 +41,34 @@ class Turns:
 
         What was taken is to be booked before the next one is asked for.
         """
-        self._welcome(jobs)
+        self._level(jobs, rows)
         self._room = rows
-        short: list[tuple[Job, Segment]] = []
-        long: list[tuple[Job, Segment]] = []
-        for job in sorted((job for job in jobs if not job.ended), key=lambda job: self._served[id(job.account)]):
-            for tip in job.tips():
+        wanted = sorted(self._wanted(jobs, tree))
+        long = sum(is_long for _, is_long, *_ in wanted)
+        for_long = rows if long == len(wanted) else max(1, rows // WHILE_OTHERS_WAIT)
+        for _, is_long, _, job, tip in wanted:
+            before = self._room
+            room = min(before, for_long) if is_long else before
+            if room:
+                yield job, tip, max(1, room // long) if is_long else room
+            if is_long:
+                long, for_long = long - 1, for_long - (before - self._room)
+
+    def _wanted(self, jobs: Sequence[Job], tree: PrefixTree) -> Iterator[tuple[int, bool, int, Job, Segment]]:
+        """Rows computed for its account so far, whether it is long, a number, and what it is."""
+        numbers = count()
+        for job in jobs:
+            served = self._served[id(job.account)]
+            for tip in () if job.ended else job.tips():
                 if job.lacks(tip):
                     missing = tree.missing(tip)
                     lacking = tip.end - missing[0][0].start - missing[0][1] if missing else 1
-                    (short if lacking <= SHORT else long).append((job, tip))
-        for job, tip in short:
-            if self._room:
-                yield job, tip, self._room
-        if short:
-            self._room = min(self._room, max(1, rows // WHILE_OTHERS_WAIT))
-        for n, (job, tip) in enumerate(long):
-            if self._room:
-                yield job, tip, max(1, self._room // (len(long) - n))
+                    yield served, lacking > SHORT, next(numbers), job, tip
 
-    def _welcome(self, jobs: Sequence[Job]) -> None:
-        """Accounts that come start level with the least served of those that are here; others are forgotten."""
-        here = {id(job.account) for job in jobs}
-        known = {key: rows for key, rows in self._served.items() if key in here}
-        level = min(known.values(), default=0)
-        self._served = {key: known.get(key, level) for key in here}
+    def _level(self, jobs: Sequence[Job], rows: int) -> None:
+        """See who is here and how far along. Whoever has left is forgotten."""
+        here = {id(job.account): job.account for job in jobs}
+        known = [self._served[key] for key in here if key in self._served]
+        least, most = min(known, default=0), max(known, default=0)
+        self._served = {key: max(most - rows, self._served.get(key, least)) for key in here}
+        self._accounts = list(here.values())
