@@ -140,8 +140,16 @@ class PrefixTree:
     # -- residency ---------------------------------------------------------------------------------------------------
 
     def missing(self, at: Segment) -> list[tuple[Segment, int]]:
-        """(segment, first missing token) for what must be computed before ``at`` is resident, top down."""
-        return [(s, len(s.slots)) for s in at.lineage() if not s.resident]
+        """(segment, first missing token) for what must be computed before ``at`` is resident, top down.
+
+        What is stored is stored top down, so it takes a look at those and one more.
+        """
+        found: list[tuple[Segment, int]] = []
+        segment: Segment | None = at
+        while segment is not None and segment.parent is not None and not segment.resident:
+            found.append((segment, len(segment.slots)))
+            segment = segment.parent
+        return found[::-1]
 
     def store(self, segment: Segment, slots: list[int], payer: Payer | None = None) -> int:
         """Give the next missing tokens of ``segment`` their slots; returns how many of them are stored for the first time.
@@ -237,10 +245,15 @@ class PrefixTree:
             stack.extend(segment.children.values())
 
     def check_integrity(self) -> None:
-        """Raise CacheError unless every slot has one owner and every path is stored top down and once."""
+        """Raise CacheError unless every slot has one owner, every payer is charged for what he holds, and every path is stored
+        top down and once.
+        """
         taken: list[int] = []
+        paid: dict[int, tuple[Payer, int]] = {}  # tokens found on the account of each, by id
         for segment in self.segments():
             taken += segment.slots
+            if (payer := segment.payer) is not None:
+                paid[id(payer)] = (payer, len(segment.slots) + paid.get(id(payer), (payer, 0))[1])
             parent = segment.parent
             stored = [child for child in segment.children.values() if child.slots]
             if parent is None or parent.children.get(segment.tokens[0]) is not segment or segment.start != parent.end:
@@ -254,6 +267,8 @@ class PrefixTree:
             here = segment.prompts - sum(child.prompts for child in segment.children.values())
             if not 0 <= here <= segment.handles:
                 raise CacheError("a prompt is open below but not above, or without a handle")
+        if any(payer.kv_rows != held for payer, held in paid.values()):
+            raise CacheError("an account is charged for more or less than is resident on it")
         self.pool.check_integrity(taken)
         self._victims.check_integrity(self.segments())
 

@@ -188,7 +188,8 @@ def _scores(
 
 def _cap(scores: Tensor, softcap: float) -> Tensor:
     """Scores in nats, capped, in bits."""
-    return torch.tanh(scores / softcap) * (softcap * BITS)
+    capped: Tensor = torch.tanh(scores / softcap) * (softcap * BITS)
+    return capped
 
 
 def _sums(weights: Tensor, step: int) -> Tensor:
@@ -197,7 +198,8 @@ def _sums(weights: Tensor, step: int) -> Tensor:
         return weights.sum(-1)
     missing = -weights.shape[-1] % SEAM
     whole = F.pad(weights, (0, missing)) if missing else weights
-    return whole.unflatten(-1, (-1, SEAM)).sum(-1).double().sum(-1)
+    sums: Tensor = whole.unflatten(-1, (-1, SEAM)).sum(-1).double().sum(-1)
+    return sums
 
 
 def _add_values(part: Part, out: Tensor, weights: Tensor, values: Tensor) -> None:

@@ -65,7 +65,9 @@ def probe(model: PreTrainedModel, arena: Arena, *, packed: bool = False) -> tupl
     compat.register()
     reference = _reference(forward, ids)
     largest = max(10.0, *(float(logits.abs().max()) for logits in reference))
-    deep = max(1.0, forward.depth / 16) ** 0.5  # the rounding of half precision, of which three digits can be asked, adds up
+    deep = (
+        max(1.0, forward.depth / 16) ** 0.5
+    )  # the rounding of half precision, of which three digits can be asked, adds up
     tolerance = largest * (1e-5 if forward.dtype.itemsize >= 4 else 0.02 * deep)
     if packed:
         forward.pack()

@@ -51,7 +51,7 @@ class Job:
         self.scratch_from = scratch_from
         self.prompt = 0
         self.ended = False
-        self.result: object = None
+        self.result: Any = None
         self.error: Exception | None = None
         self.running = False
         tree.hold(base)

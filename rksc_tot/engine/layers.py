@@ -140,7 +140,9 @@ def _without(first_row: int, block: Block, leaving: Collection[int]) -> Iterable
         if i < count and first_row + i not in leaving:
             continue
         if i > start:
-            run = Block(block.lineage, block.start + start, block.tokens[start:i], block.slots[start:i], [], block.prompt)
+            run = Block(
+                block.lineage, block.start + start, block.tokens[start:i], block.slots[start:i], [], block.prompt
+            )
             run.logits_at = [at - start for at in block.logits_at if start <= at < i]
             yield first_row + start, run
         start = i + 1

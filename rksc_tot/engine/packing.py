@@ -2,8 +2,9 @@
 
 In single precision torch hands such products to MKL, whose results for a row depend on how many rows there are, and which on a
 processor that is not Intel's was seen to take twice the time of oneDNN. In bfloat16 torch does ask oneDNN, but has the weights
-laid out anew for every product, which costs a third of the time when rows are few. A packed layer keeps a copy of its weight, so
-linear weights take their memory twice. The module is put in place of the stock one and taken out again when the engine is
+laid out anew for every product, which costs a third of the time when rows are few. Layers that read the same input (those of
+queries, keys and values, say) become one product. A packed layer keeps a copy of its weight, so linear weights take their memory
+twice. The module is put in place of the stock one and taken out again when the engine is
 closed; parameters stay where they are.
 
 A row of a packed layer is the same to the last bit whatever the other rows are and how many: seen for 1 to 256 rows in both
@@ -11,6 +12,9 @@ dtypes, but for a single row with more than :data:`LONE_FEATURES` inputs in sing
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -22,35 +26,68 @@ LONE_FEATURES = 1024
 
 
 class PackedLinear(nn.Module):
-    """A linear layer with the parameters of another, computed by oneDNN."""
+    """Stands for one of several linear layers that read the same input (or for one alone), and computes all of them at once."""
 
-    def __init__(self, stock: nn.Linear) -> None:
+    def __init__(self, stock: nn.Linear, product: Product, place: slice) -> None:
         super().__init__()
         self.weight, self.bias = stock.weight, stock.bias
         self.in_features, self.out_features = stock.in_features, stock.out_features
-        self._packed = torch.ops.mkldnn._reorder_linear_weight(stock.weight.detach(), None)
+        self._product = product
+        self._place = place
 
     def forward(self, input: Tensor) -> Tensor:
         """``input [..., in]`` to ``[..., out]``."""
-        if self.in_features > LONE_FEATURES and input.numel() == self.in_features:
-            return self._product(input.expand(2, *input.shape))[0]
-        return self._product(input)
+        return self._product(input, self._place)
 
-    def _product(self, input: Tensor) -> Tensor:
-        out: Tensor = torch.ops.mkldnn._linear_pointwise(input, self._packed, self.bias, "none", [], "")
-        return out
+
+class Product:
+    """The product of one input with the packed weights of one or more layers; kept until each of them has had its part."""
+
+    def __init__(self, layers: Sequence[nn.Linear]) -> None:
+        weights = [layer.weight.detach() for layer in layers]
+        found: list[Any] = [layer.bias for layer in layers]
+        biases: list[Tensor] = [bias for bias in found if bias is not None]
+        self._packed = torch.ops.mkldnn._reorder_linear_weight(
+            torch.cat(weights) if len(weights) > 1 else weights[0], None
+        )
+        self._bias = torch.cat([bias.detach() for bias in biases]) if biases else None
+        self._features = layers[0].in_features
+        self._layers = len(layers)
+        self._input: Tensor | None = None
+        self._output: Tensor | None = None
+        self._waiting = 0  # layers that have not had their part
+
+    def __call__(self, input: Tensor, place: slice) -> Tensor:
+        """The part of one layer."""
+        if self._layers == 1:
+            return self._compute(input)
+        if input is not self._input or self._output is None:
+            self._input, self._output, self._waiting = input, self._compute(input), self._layers
+        output = self._output
+        self._waiting -= 1
+        if not self._waiting:
+            self._input = self._output = None
+        return output[..., place]
+
+    def _compute(self, input: Tensor) -> Tensor:
+        lone = self._features > LONE_FEATURES and input.numel() == self._features
+        rows = input.expand(2, *input.shape) if lone else input
+        out: Tensor = torch.ops.mkldnn._linear_pointwise(rows, self._packed, self._bias, "none", [], "")
+        return out[0] if lone else out
 
 
 class Packing:
     """The linear layers of a model that can be packed, and their packed twins. Weights are read when this is made."""
 
     def __init__(self, model: nn.Module) -> None:
-        self._places = [
-            (parent, name, child, PackedLinear(child))
-            for parent in model.modules()
-            for name, child in parent.named_children()
-            if isinstance(child, nn.Linear) and _can_pack(child)
-        ]
+        self._places: list[tuple[nn.Module, str, nn.Linear, PackedLinear]] = []
+        for together in _by_input(model):
+            layers = [layer for _, _, layer in together]
+            product, first = Product(layers), 0
+            for parent, name, layer in together:
+                place = slice(first, first + layer.out_features)
+                self._places.append((parent, name, layer, PackedLinear(layer, product, place)))
+                first = place.stop
 
     def on(self) -> None:
         """Put the packed layers in place."""
@@ -61,6 +98,44 @@ class Packing:
         """Put the stock layers back."""
         for parent, name, stock, _ in self._places:
             setattr(parent, name, stock)
+
+
+Place = tuple[nn.Module, str, nn.Linear]
+"""A layer, and under which name it hangs from which module."""
+
+
+def _by_input(model: nn.Module) -> list[list[Place]]:
+    """The layers that can be packed; those of one module that are given the same tensor, one after the other, together."""
+    places = {
+        layer: (parent, name, layer)
+        for parent in model.modules()
+        for name, layer in parent.named_children()
+        if isinstance(layer, nn.Linear) and _can_pack(layer)
+    }
+    seen: list[tuple[nn.Linear, Tensor]] = []
+    hooks = [layer.register_forward_pre_hook(lambda layer, args: seen.append((layer, args[0]))) for layer in places]
+    try:
+        with torch.inference_mode():
+            model(input_ids=torch.tensor([[0, 1]]), use_cache=False)
+    except Exception:  # whatever a foreign model does here: each by itself, then
+        seen.clear()
+    finally:
+        for hook in hooks:
+            hook.remove()
+    found: list[list[Place]] = []
+    before: Tensor | None = None
+    for layer, input in seen:
+        place = places.pop(layer, None)
+        if place is None:  # it is used more than once: by itself
+            before = None
+            continue
+        alike = before is input and found[-1][-1][0] is place[0]
+        if alike and (found[-1][-1][2].bias is None) == (layer.bias is None):
+            found[-1].append(place)
+        else:
+            found.append([place])
+        before = input
+    return found + [[place] for place in places.values()]
 
 
 def worth_packing(model: nn.Module) -> bool:

@@ -58,7 +58,7 @@ def claim(
         If there is no room.
     """
     for segment, _ in tree.missing(tip)[:1]:  # only the first can be resident in part
-        tree.part(segment, _payer(job))
+        tree.part(segment, payer(job))
     missing = tree.missing(tip)
     watched_from = job.scratch_from if isinstance(job, Labelling) and job.watched else None
     if not missing:
@@ -87,7 +87,7 @@ def claim(
     return made
 
 
-def _payer(job: Job) -> Account | None:
+def payer(job: Job) -> Account | None:
     """On whose account rows are kept, where that is limited."""
     return None if job.account.kv_bytes is None else job.account
 
@@ -100,7 +100,7 @@ def compute(forward: Forward, tree: PrefixTree, claims: Sequence[Claim]) -> Tens
     If the pass fails, everything is as if it had not been tried, and the exception goes on. Watched questions are answered;
     what the layers above did not compute of them is not stored.
     """
-    new = [[tree.store(part.segment, part.slots, _payer(made.job)) for part in made.parts] for made in claims]
+    new = [[tree.store(part.segment, part.slots, payer(made.job)) for part in made.parts] for made in claims]
     asked = _asked(claims)
     keeper = _keeper(claims)
     watchers: list[Watcher] = [*([LabelReader(forward.open_lens(), list(asked.values()))] if asked else []),

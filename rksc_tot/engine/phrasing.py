@@ -18,7 +18,7 @@ from rksc_tot.cache.prefix_tree import Segment
 from rksc_tot.engine.base import Account
 from rksc_tot.engine.handle import KVHandle
 from rksc_tot.engine.jobs import Job
-from rksc_tot.engine.passes import claim, compute
+from rksc_tot.engine.passes import claim, compute, payer
 from rksc_tot.engine.plan import Block
 from rksc_tot.engine.reading import StateKeeper
 from rksc_tot.engine.rotation import PROBES, Rotation, find_rotation
@@ -124,7 +124,9 @@ class Phrasings:
         try:
             with _Work(self._stepper, reference, account) as work:
                 work.look()
-                take_over(self._stepper.forward, tree, reference, branch, run, rotation)
+                if (limit := self._stepper.limit(account)) is not None:
+                    tree.make_room_within(len(borrower), limit, account)
+                take_over(self._stepper.forward, tree, reference, branch, run, rotation, payer(work))
                 compute_rest(self._stepper.forward, tree, branch, run, self._stepper.max_rows, account.ledger)
                 signals = _signals(branch, reference, rule, name)
             value, why = GATES[rule.gate](signals), rule.objection(signals)
@@ -186,8 +188,9 @@ class _Work(Job):
             self.account.ledger.recomputed_tokens += 1
 
     def _pass(self) -> None:
-        made = claim(self.tree, self, self.base, self._stepper.max_rows, (self.base,))
-        compute(self._stepper.forward, self.tree, [made])
+        stepper = self._stepper
+        made = claim(self.tree, self, self.base, stepper.max_rows, (self.base,), stepper.limit(self.account))
+        compute(stepper.forward, self.tree, [made])
 
 
 def _tokens(segment: Segment) -> list[int]:

@@ -18,7 +18,8 @@ from typing import NamedTuple
 import torch
 
 from rksc_tot.cache.arena import gather
-from rksc_tot.cache.prefix_tree import PrefixTree, Segment
+from rksc_tot.cache.prefix_tree import PrefixTree
+from rksc_tot.cache.segment import Payer, Segment
 from rksc_tot.engine.forward import Forward
 from rksc_tot.engine.plan import Block
 from rksc_tot.engine.reading import StateKeeper
@@ -60,9 +61,16 @@ def overlap(reference: Sequence[int], branch: Sequence[int]) -> Overlap:
 
 @torch.inference_mode()
 def take_over(
-    forward: Forward, tree: PrefixTree, reference: Segment, branch: Segment, shared: Overlap, rotation: Rotation
+    forward: Forward,
+    tree: PrefixTree,
+    reference: Segment,
+    branch: Segment,
+    shared: Overlap,
+    rotation: Rotation,
+    payer: Payer | None = None,
 ) -> None:
-    """Give ``branch`` slots for all its tokens, and those of head and run the KV of a resident ``reference``.
+    """Give ``branch`` slots for all its tokens, and those of head and run the KV of a resident ``reference``, on the account of
+    ``payer``.
 
     Raises
     ------
@@ -71,7 +79,7 @@ def take_over(
     """
     tree.make_room(len(branch.tokens))
     slots = tree.pool.allocate(len(branch.tokens))
-    tree.store(branch, slots)
+    tree.store(branch, slots, payer)
     forward.arena.reserve(tree.pool.extent)
     held = [slot for segment in reference.lineage() for slot in segment.slots]
 

@@ -91,7 +91,10 @@ class Stepper:
                 turns.append((job, job.draws(row)))
         tokens, logprobs = sample(logits, [wanted for _, wanted in turns])
         for (job, _), drawn, likely in zip(turns, tokens, logprobs, strict=True):
-            job.advance(drawn, likely)
+            try:
+                job.advance(drawn, likely)
+            except Exception as error:  # a tokenizer that cannot decode what the model wrote
+                job.fail(EngineError(f"what was drawn could not be read: {type(error).__name__}: {error}"))
         self._forget(tips)
 
     def _gathered(self, tips: Sequence[Segment]) -> tuple[Logits, dict[Segment, int]]:
@@ -175,7 +178,7 @@ class Stepper:
             if waking:
                 job.start()
             try:
-                made = claim(self.tree, job, tip, most, awaited, self._limit(job.account, claims))
+                made = claim(self.tree, job, tip, most, awaited, self.limit(job.account, claims))
             except CacheError as error:
                 if isinstance(error, AccountFull):
                     short.setdefault(id(job.account), job)
@@ -196,7 +199,7 @@ class Stepper:
             self._make_way(*full)
         return claims
 
-    def _limit(self, account: Account, claims: Sequence[Claim]) -> int | None:
+    def limit(self, account: Account, claims: Sequence[Claim] = ()) -> int | None:
         """Tokens that may be resident on an account beside those already claimed."""
         if account.kv_bytes is None:
             return None

@@ -49,7 +49,7 @@ class Streams:
                     [high[..., 1] ^ counter[..., 1] ^ keyed[..., 0], low[..., 1],
                      high[..., 0] ^ counter[..., 3] ^ keyed[..., 1], low[..., 0]], -1
                 )  # fmt: skip
-        return (counter.reshape(streams, count) >> np.uint64(11)) * 2.0**-53
+        return (counter.reshape(streams, count) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 def _product(words: NDArray[np.uint64]) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import threading
 from collections import deque
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 
 
 CLOSED = "the engine is closed"
+_log = logging.getLogger("rksc_tot")
 QUIET = 4  # rounds of the event loop within which whoever has got an answer has asked the next question
 J = TypeVar("J", bound=Job)
 
@@ -322,7 +324,10 @@ class TransformersEngine:
         def rate() -> None:
             tree, observed = self._stepper.tree, self.forward.arena.observed
             attention = 0.0 if observed is None else observed.share(handle.segment.slots)
-            tree.rate(handle.segment, tree.policy.importance(score, depth, attention))
+            try:
+                tree.rate(handle.segment, tree.policy.importance(score, depth, attention))
+            except Exception as error:  # a plug-in's; nobody waits for an answer
+                _log.warning("eviction by %s failed: %s: %s", tree.policy.name, type(error).__name__, error)
 
         self._inbox.append(rate)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 
 GRAIN = 32768  # elements torch gives a thread at least
-GELU = 20000  # from more elements than this on, GELU is shared out among all threads
+GELU = 16384  # from more elements than this on, GELU is shared out among all threads
 VECTOR = 32  # elements, two of the widest vectors
 
 

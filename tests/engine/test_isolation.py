@@ -160,6 +160,59 @@ async def test_a_pass_that_runs_out_of_memory_is_tried_again_with_fewer_rows(mon
         assert account.ledger.prefill_tokens == plain.ledger.prefill_tokens
 
 
+@pytest.mark.parametrize("where", ["reserve", "forward"])
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("no room"),
+        MemoryError(),
+        RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 8 bytes"),
+    ],
+    ids=["device", "python", "allocator"],
+)
+async def test_while_memory_is_short_passes_stay_small_and_then_they_grow_back(monkeypatch, where, error):
+    monkeypatch.setattr("rksc_tot.engine.stepper.RECOVERY", 4)
+    prompts = [f"steps {n} 5 6 10\n" for n in range(8)]
+
+    async def run(engine, account, name):
+        roots = [engine.open(prompt, account) for prompt in prompts]
+        found = await engine.generate([ask(root, name, k=4, max_tokens=14, stop=()) for root in roots], account)
+        return [texts(each) for each in found]
+
+    with make() as engine:
+        wanted = [await run(engine, Account(), name) for name in "ab"]
+    with make(max_batch_tokens=64) as engine:
+        account = Account(kv_bytes=1 << 20)
+        rows, failed, lifted, most = 0, 0, 0, []
+        plan, place = engine.forward.plan, engine.forward.arena if where == "reserve" else engine.forward.model
+        real = getattr(place, where)
+
+        def planned(blocks):
+            nonlocal rows
+            rows = sum(len(block.tokens) for block in blocks)
+            return plan(blocks)
+
+        def scarce(*arguments, **options):
+            nonlocal failed, lifted
+            if rows > 10 and failed < 5:  # then there is room again
+                failed, lifted = failed + 1, len(most)
+                raise error
+            most.append(engine.usage.most_rows)
+            assert rows <= most[-1]
+            return real(*arguments, **options)
+
+        monkeypatch.setattr(engine.forward, "plan", planned)
+        monkeypatch.setattr(place, where, scarce)
+        assert [await run(engine, account, name) for name in "ab"] == wanted
+        assert account.ledger.backoffs == failed == 5
+        assert most[lifted] <= 10
+        after = most[lifted:]
+        assert after == sorted(after)
+        assert after[-1] == engine.usage.most_rows == 64
+        assert all(after.count(size) == 4 for size in set(after) - {64})
+        engine.check_integrity()
+
+
 async def test_when_not_even_one_row_fits_into_memory_the_request_fails(monkeypatch):
     with make() as engine:
         account = Account()

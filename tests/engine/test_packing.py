@@ -8,7 +8,7 @@ from benchmarks.exactness import families, tree_difference
 from rksc_tot.cache.arena import Arena
 from rksc_tot.engine import TransformersEngine
 from rksc_tot.engine.capabilities import probe
-from rksc_tot.engine.packing import PackedLinear, worth_packing
+from rksc_tot.engine.packing import PackedLinear, Product, worth_packing
 from rksc_tot.errors import UnsupportedModel
 from rksc_tot.models.tokenizer import build_tokenizer
 
@@ -102,6 +102,38 @@ def test_bfloat16_is_packed_where_the_processor_computes_in_it(monkeypatch, comp
     forward.give_back()
 
 
+def alone(layer):
+    return PackedLinear(layer, Product([layer]), slice(None))
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_layers_that_read_the_same_input_are_one_product_with_the_same_bits(bias):
+    torch.manual_seed(0)
+    layers = [torch.nn.Linear(48, width, bias=bias) for width in (48, 16, 16)]
+    product = Product(layers)
+    first = [0, 48, 64, 80]
+    joined = [PackedLinear(layer, product, slice(a, b)) for layer, a, b in zip(layers, first, first[1:], strict=False)]
+    with torch.inference_mode():
+        for rows in (torch.randn(3, 48), torch.randn(1, 5, 48)):
+            for layer, twin in zip(layers, joined, strict=True):
+                assert torch.equal(twin(rows), alone(layer)(rows))
+        one, other = torch.randn(2, 48), torch.randn(2, 48)
+        joined[0](one)  # whoever leaves early leaves nothing behind for the next
+        assert torch.equal(joined[1](other), alone(layers[1])(other))
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen2"])
+def test_the_layers_that_read_the_same_input_are_found_by_trying(family):
+    model = build(family)
+    forward, _ = probe(model, Arena(1 << 30), packed=True)
+    layer = model.model.layers[0]
+    assert layer.self_attn.q_proj._product is layer.self_attn.k_proj._product is layer.self_attn.v_proj._product
+    assert layer.mlp.gate_proj._product is layer.mlp.up_proj._product
+    assert layer.mlp.down_proj._product is not layer.mlp.up_proj._product is not layer.self_attn.o_proj._product
+    forward.give_back()
+    assert type(layer.mlp.up_proj) is torch.nn.Linear
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize(
     ("inputs", "outputs"), [(160, 80), (576, 192), (1536, 576)]
@@ -110,7 +142,7 @@ def test_a_row_is_the_same_whatever_the_others_are(dtype, inputs, outputs):
     if dtype == torch.bfloat16 and not torch.cpu._is_avx512_bf16_supported():
         pytest.skip("this processor does not compute in bfloat16")
     torch.manual_seed(0)
-    packed = PackedLinear(torch.nn.Linear(inputs, outputs, dtype=dtype))
+    packed = alone(torch.nn.Linear(inputs, outputs, dtype=dtype))
     rows = torch.randn(40, inputs, dtype=dtype)
     with torch.inference_mode():
         together = packed(rows)
