@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -118,20 +119,22 @@ def _attend(
     """Attention output of a group's real rows, ``[n, Hq, Dv]``. ``N = G * R`` rows of a piece meet a key head."""
     pieces, width = group.queries.shape
     heads, per = keys.shape[0], query.shape[0] // keys.shape[0]  # Hk, G
-    q = gather(query, group.rows).view(heads, per, pieces, width, -1)
-    q = q.transpose(1, 2).reshape(heads, pieces, per * width, -1)  # [Hk, B, N, Dk]
-
+    n = per * width
+    q = gather(query, group.rows).view(heads, per, pieces, width, -1).transpose(1, 2)
     if q.device.type == "cuda" and softcap is None and observed is None:
-        out = attend_group(group, q / BITS, keys, values, window, sinks)
+        out = attend_group(group, q.reshape(heads, pieces, n, -1) / BITS, keys, values, window, sinks)
     else:
-        out = _by_products(group, q, keys, values, window, softcap, sinks, observed, scratch)
+        rows = q.new_zeros(heads, pieces, max(n, LEAST_ROWS), q.shape[-1])
+        rows[:, :, :n].unflatten(2, (per, width)).copy_(q)
+        out = _by_products(group, rows, n, keys, values, window, softcap, sinks, observed, scratch)
     out = out.view(heads, pieces, per, width, -1).permute(1, 3, 0, 2, 4).reshape(pieces * width, heads * per, -1)
     return out if group.valid is None else out[group.valid]
 
 
 def _by_products(
     group: Group,
-    q: Tensor,  # [Hk, B, N, Dk]
+    q: Tensor,  # [Hk, B, W, Dk]
+    n: int,
     keys: Tensor,
     values: Tensor,
     window: int | None,
@@ -140,50 +143,107 @@ def _by_products(
     observed: Observed | None,
     scratch: Scratch,
 ) -> Tensor:
-    """``[Hk, B, N, Dv]``: the product of queries and keys, one softmax over all parts, and that of weights and values."""
-    heads, pieces, rows, _ = q.shape
+    """``[Hk, B, N, Dv]``: the product of queries and keys, one softmax over all parts, and that of weights and values.
+
+    ``W >= N``: rows without meaning are added where a piece has too few by itself.
+    """
+    heads, pieces, whole, _ = q.shape
     scratch.reset()
-    scores = [_scores(part, group, q, keys, window, softcap, scratch) for part in group.parts]
-    top = scores[0].new_full(q.shape[:-1], float("-inf"))  # [Hk, B, N]
-    for part, score in zip(group.parts, scores, strict=True):
-        _update(part, top, score.amax(-1), torch.maximum)
-    total = torch.zeros(top.shape, dtype=torch.float64, device=top.device)
+    seen = [_seen(part, group, q, n, keys, window, softcap, scratch) for part in group.parts]
+    *shared, private = seen  # all pieces are in the private part
+    top = private.scores.amax(-1).view(heads, pieces, whole)
+    for part in shared:
+        part.join(top, part.scores.amax(-1), torch.maximum)
     if sinks is not None:
-        width = group.queries.shape[1]
-        sink = sinks.view(heads, 1, -1, 1).to(top.dtype).expand(-1, pieces, -1, width).reshape(top.shape)
-        sink = sink * BITS
-        top = torch.maximum(top, sink)
-        total += (sink - top).exp2()
+        sink = (
+            (sinks * BITS).to(top.dtype).view(heads, 1, -1).repeat_interleave(group.queries.shape[1], -1)
+        )  # [Hk, 1, N]
+        top[:, :, :n] = torch.maximum(top[:, :, :n], sink)
 
-    out = values.new_zeros(*top.shape, values.shape[-1], dtype=top.dtype)  # [Hk, B, N, Dv]
-    for part, score in zip(group.parts, scores, strict=True):
-        exp2_(score.sub_(_of_part(part, top[..., None])))  # [Hk * C, P * N, T]
-        _update(part, total, _sums(score, part.step), torch.add)
-        _add_values(part, out, score, gather(values, part.slots).reshape(len(score), score.shape[-1], -1))
+    for part in seen:
+        exp2_(part.scores.sub_(part.of(top[..., None])))
+    total = _sums(private.scores, SEAM).double().view(top.shape)
+    for part in shared:
+        part.join(total, _sums(part.scores, part.step), torch.add)
+    if sinks is not None:
+        total[:, :, :n] += (sink - top[:, :, :n]).exp2()
+
+    out = values.new_zeros(heads, pieces, whole, values.shape[-1], dtype=top.dtype)
+    for part in seen:  # in the order of positions
+        part.add_values(out, values)
     if observed is not None:
-        for part, score in zip(group.parts, scores, strict=True):
-            seen = score[:, : part.rows(rows)] / _of_part(part, total[..., None])[:, : part.rows(rows)]
-            _observe(observed, part, group, seen, window)
-    return out.div_(total.to(out.dtype)[..., None]).to(values.dtype)
+        for part in seen:
+            _observe(observed, part, group, part.scores / part.of(total[..., None]), n, window)
+    return (out[:, :, :n] / total[:, :, :n, None].to(out.dtype)).to(values.dtype)
 
 
-def _scores(
-    part: Part, group: Group, q: Tensor, keys: Tensor, window: int | None, softcap: float | None, scratch: Scratch
-) -> Tensor:
-    """``[Hk * C, P * N, T]`` in bits, -inf where a key is hidden; single precision at least."""
-    heads, _, n, size = q.shape
+@dataclass(slots=True)
+class Seen:
+    """What a part's pieces see of it: ``scores [Hk * C, P * W, T]`` in bits, later weights; -inf where a key is hidden.
+
+    ``each``: rows of a piece that take part, ``N`` or ``W``.
+    """
+
+    part: Part
+    each: int
+    scores: Tensor
+
+    @property
+    def step(self) -> int:
+        """Keys of one product of weights and values."""
+        return self.part.step
+
+    def of(self, all_of: Tensor) -> Tensor:
+        """``[Hk * C, P * each, D]``, the part's, of ``[Hk, B, W, D]``."""
+        return _of_part(self.part, self.each, all_of)
+
+    def join(self, all_of: Tensor, found: Tensor, how: Callable[..., Tensor]) -> None:
+        """Join what the part's pieces found, ``[Hk * C, P * each, …]``, with what is known of all, ``[Hk, B, W, …]``."""
+        own = all_of[:, self.part.members, : self.each]
+        found = found.view(all_of.shape[0], -1, *own.shape[2:])  # [Hk, C * P, each, …]
+        if self.part.real is not None:
+            found = found[:, self.part.real]
+        how(own, found, out=own)
+        if not isinstance(self.part.members, slice):  # it was a copy
+            all_of[:, self.part.members, : self.each] = own
+
+    def add_values(self, out: Tensor, values: Tensor) -> None:
+        """Add the weighted values to ``out [Hk, B, W, Dv]``, from seam to seam."""
+        values = gather(values, self.part.slots).reshape(self.scores.shape[0], self.scores.shape[-1], -1)
+        rows = self.of(out)
+        add_weights_times_values(rows, self.scores, values, self.step)
+        if rows.data_ptr() != out[:, self.part.pieces].data_ptr() or not isinstance(self.part.pieces, slice):
+            self.join(out, rows, lambda _, found, out: out.copy_(found))
+
+
+def _seen(
+    part: Part,
+    group: Group,
+    q: Tensor,
+    n: int,
+    keys: Tensor,
+    window: int | None,
+    softcap: float | None,
+    scratch: Scratch,
+) -> Seen:
+    heads, _, whole, size = q.shape
+    each = whole if part is group.parts[-1] or part.rows(n) < LEAST_ROWS else n
     k = gather(keys, part.slots).reshape(heads * part.sets, -1, size)
-    rows = _of_part(part, q)
-    scores = scratch.take(len(k), rows.shape[1], k.shape[1], rows.float() if rows.dtype.itemsize < 4 else rows)
+    rows = _of_part(part, each, q)
+    scores = scratch.take(k.shape[0], rows.shape[1], k.shape[1], rows.float() if rows.dtype.itemsize < 4 else rows)
     queries_times_keys(rows, k, scores)
     if softcap is not None:
         scores.copy_(_cap(scores, softcap))
     bias = part.bias(window, group.queries, group.end, scores.dtype)
     if bias is not None:
-        width = group.queries.shape[1]
-        real = scores[:, : bias.shape[1] * n]
-        real.view(heads, part.sets, -1, n // width, width, k.shape[1]).add_(bias)
-    return scores
+        real = scores.view(heads, part.sets, -1, each, k.shape[1])[:, :, :, :n]
+        real.unflatten(3, (-1, group.queries.shape[1])).add_(bias)
+    return Seen(part, each, scores)
+
+
+def _of_part(part: Part, each: int, all_of: Tensor) -> Tensor:
+    """``[Hk * C, P * each, D]`` for a part's pieces, of ``[Hk, B, W, D]``."""
+    return all_of[:, part.pieces, :each].reshape(all_of.shape[0] * part.sets, -1, all_of.shape[-1])
 
 
 def _cap(scores: Tensor, softcap: float) -> Tensor:
@@ -198,40 +258,15 @@ def _sums(weights: Tensor, step: int) -> Tensor:
         return weights.sum(-1)
     missing = -weights.shape[-1] % SEAM
     whole = F.pad(weights, (0, missing)) if missing else weights
+    if whole.shape[-1] == SEAM:
+        return whole.sum(-1)
     sums: Tensor = whole.unflatten(-1, (-1, SEAM)).sum(-1).double().sum(-1)
     return sums
 
 
-def _add_values(part: Part, out: Tensor, weights: Tensor, values: Tensor) -> None:
-    """Add ``weights [Hk * C, P * N, T] @ values [Hk * C, T, Dv]`` to ``out [Hk, B, N, Dv]``, from seam to seam."""
-    rows = _of_part(part, out)
-    add_weights_times_values(rows, weights, values, part.step)
-    if rows.untyped_storage().data_ptr() != out.untyped_storage().data_ptr():  # it was a copy
-        _update(part, out, rows, lambda _, found, out: out.copy_(found))
-
-
-def _of_part(part: Part, all_of: Tensor) -> Tensor:
-    """``[Hk * C, P * N, D]`` for a part's pieces, of ``[Hk, B, N, D]``; with rows of zeros up to a multiple of LEAST_ROWS."""
-    heads, size = all_of.shape[0], all_of.shape[3]
-    rows = all_of[:, part.pieces].reshape(heads * part.sets, -1, size)
-    missing = -rows.shape[1] % LEAST_ROWS
-    return F.pad(rows, (0, 0, 0, missing)) if missing else rows
-
-
-def _update(part: Part, all_of: Tensor, found: Tensor, how: Callable[..., Tensor]) -> None:
-    """Join what a part's pieces found, ``[Hk * C, P * N, …]``, with what is known of all, ``[Hk, B, N, …]``."""
-    n = all_of.shape[2]
-    found = found[:, : part.rows(n)].reshape(all_of.shape[0], -1, *all_of.shape[2:])  # [Hk, C * P, N, …]
-    if part.real is not None:
-        found = found[:, part.real]
-    own = all_of[:, part.members]
-    how(own, found, out=own)
-    if not isinstance(part.members, slice):  # it was a copy
-        all_of[:, part.members] = own
-
-
-def _observe(observed: Observed, part: Part, group: Group, weights: Tensor, window: int | None) -> None:
-    """Note what a group's real rows looked at: ``weights [Hk * C, P * N, T]``."""
+def _observe(observed: Observed, seen: Seen, group: Group, weights: Tensor, n: int, window: int | None) -> None:
+    """Note what a group's real rows looked at: ``weights [Hk * C, P * each, T]``."""
+    part = seen.part
     pieces, width = group.queries.shape
     heads = len(weights) // part.sets
     real = torch.ones(pieces * width, dtype=torch.bool, device=weights.device)
@@ -241,11 +276,12 @@ def _observe(observed: Observed, part: Part, group: Group, weights: Tensor, wind
     if part.real is not None:
         rows = rows & torch.zeros(len(rows), 1, dtype=torch.bool, device=rows.device).index_fill_(0, part.real, True)
     rows = rows.view(part.sets, -1, 1, width, 1)  # [C, P, 1, R, 1]
-    weights = weights.reshape(heads, part.sets, rows.shape[1], -1, width, weights.shape[-1])  # [Hk, C, P, G, R, T]
+    weights = weights.view(heads, part.sets, rows.shape[1], seen.each, -1)[:, :, :, :n]
+    weights = weights.unflatten(3, (-1, width))  # [Hk, C, P, G, R, T]
     mass = (weights * rows).sum((0, 2, 3, 4))  # [C, T]
     bias = part.bias(window, group.queries, group.end, weights.dtype)
-    seen = rows if bias is None else rows & (bias == 0)
-    looks = seen.expand(*rows.shape[:-1], mass.shape[-1]).sum((1, 2, 3)) * (heads * weights.shape[3])
+    looked = rows if bias is None else rows & (bias == 0)
+    looks = looked.expand(*rows.shape[:-1], mass.shape[-1]).sum((1, 2, 3)) * (heads * weights.shape[3])
     slots = part.slots
     if isinstance(slots, slice):
         slots = torch.arange(slots.start, slots.stop, device=weights.device)

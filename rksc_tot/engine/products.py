@@ -1,8 +1,8 @@
 """The two products of attention: queries times keys, and weights times values.
 
 On the CPU in single precision there are two ways, MKL's batched product and oneDNN's product a set at a time, which takes about
-half the time once there are many rows. Both add up one key after the other, so up to :data:`~rksc_tot.engine.plan.SEAM` keys at
-a time they give the same bits, and the number of rows decides. Above, where they do not, it is always oneDNN.
+half the time once there is much to do. Both add up one after the other, so up to :data:`~rksc_tot.engine.plan.SEAM` keys (or
+features of a head) at a time they give the same bits, and the size decides. Above, where they do not, it is always oneDNN.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from torch import Tensor
 
 from rksc_tot.engine.plan import SEAM
 
-MANY_ROWS = 192
+MUCH = 20_000  # rows times keys of a set
 MANY_SETS = 48  # calls
 
 
 def queries_times_keys(queries: Tensor, keys: Tensor, out: Tensor) -> None:
     """``out [S, M, T] = queries [S, M, D] @ keys [S, T, D]ᵀ``, which may be in higher precision."""
-    if _one_by_one(queries):
-        for n in range(len(queries)):
+    if queries.shape[-1] <= SEAM and _one_by_one(queries, keys.shape[1]):
+        for n in range(queries.shape[0]):
             out[n] = _linear(queries[n], keys[n])
     elif out.dtype == queries.dtype:
         torch.bmm(queries, keys.transpose(1, 2), out=out)
@@ -32,18 +32,18 @@ def add_weights_times_values(out: Tensor, weights: Tensor, values: Tensor, step:
     if values.dtype.itemsize < 4:
         out += weights.to(values.dtype) @ values
         return
-    one_by_one = _one_by_one(weights) or (step > SEAM and _can_be(weights))
+    one_by_one = _one_by_one(weights, min(step, weights.shape[-1])) or (step > SEAM and _can_be(weights))
     for first in range(0, weights.shape[-1], step):
         part, seen = weights[..., first : first + step], values[:, first : first + step]
         if one_by_one:
-            for n in range(len(weights)):
+            for n in range(weights.shape[0]):
                 out[n] += _linear(part[n], seen[n].t())
         else:
             out.baddbmm_(part, seen)
 
 
-def _one_by_one(rows: Tensor) -> bool:
-    return rows.shape[1] >= MANY_ROWS and len(rows) <= MANY_SETS and _can_be(rows)
+def _one_by_one(rows: Tensor, keys: int) -> bool:
+    return rows.shape[1] * keys >= MUCH and rows.shape[0] <= MANY_SETS and _can_be(rows)
 
 
 def _can_be(rows: Tensor) -> bool:

@@ -436,6 +436,7 @@ class TransformersEngine:
             await asyncio.sleep(0)
         step = self._steps.get(loop)
         if step is None:
+            self._steps = {other: step for other, step in self._steps.items() if not other.is_closed()}
             try:
                 step = self._steps[loop] = loop.run_in_executor(self._worker, self._step)
             except RuntimeError:
