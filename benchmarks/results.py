@@ -27,8 +27,7 @@ arithmetic. *Tokens sampled* counts every branch, as a framework without shared 
 computed and stored, and equals *distinct* when nothing was computed twice. Only the last two rows are told by a checker
 which of their chains is right; they may spend as many sampled tokens as ToT-BFS, or as many computed ones.
 
-Searches run eight at a time, and which rows share a pass depends on timing; its floating-point noise may let a near tie in a
-ranking fall otherwise from run to run."""
+Searches run eight at a time; what each finds does not depend on its company (docs/determinism.md)."""
 
 
 class Run(NamedTuple):

@@ -186,7 +186,7 @@ def _context(config: Any) -> tuple[int, list[str]]:
 
 def _sample_ids(vocabulary: int) -> list[int]:
     count = TRUNK + sum(sum(steps) for steps in BRANCHES)
-    return [1 + (7 * i * i + 3 * i) % (vocabulary - 1) for i in range(count)]
+    return [1 + 1_000_003 * i % (vocabulary - 1) for i in range(count)]  # a prime: no two branches begin alike
 
 
 def _branches(ids: list[int]) -> list[tuple[list[int], tuple[int, ...]]]:

@@ -14,6 +14,7 @@ from rksc_tot.ledger import Ledger
 T = TypeVar("T")
 Limit = Literal["tokens", "nodes", "verifier_calls", "seconds", "kv_bytes"]
 LIMITS: tuple[Limit, ...] = get_args(Limit)
+OWN_BUDGET = "the budget"  # of one search, in reasons
 DRAWN: tuple[Limit, Limit] = ("tokens", "nodes")  # a draw takes at least one of each
 
 
@@ -40,7 +41,7 @@ class Limits:
         ledger: Ledger,
         on_cut: Callable[[str], None] = lambda reason: None,
         run: Limits | None = None,
-        name: str = "the budget",
+        name: str = OWN_BUDGET,
     ) -> None:
         self.budget = budget
         self._name = name

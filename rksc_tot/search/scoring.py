@@ -79,8 +79,8 @@ def usable(score: object, node: Node, verifier: str) -> float:
 def ranked(nodes: Iterable[Node], key: Key | None = None) -> list[Node]:
     """Nodes sorted best first: by ``key`` (default: the score), then by likelihood, then lower id.
 
-    Both numbers are rounded to four significant digits, so that near ties fall the same way whatever the floating-point
-    noise of batch, device or thread count; values on either side of a rounding boundary may still not. None ranks last.
+    Both numbers are rounded to four significant digits, so that near ties fall the same way where the last bits differ, as
+    on another device; values on either side of a rounding boundary may still not. None ranks last.
     """
     by = key or _score
     return sorted(nodes, key=lambda node: (-rounded(by(node)), -rounded(node.likelihood), node.id))
@@ -89,7 +89,7 @@ def ranked(nodes: Iterable[Node], key: Key | None = None) -> list[Node]:
 def rounded(value: float | None) -> float:
     """A value as it is compared: to four significant digits, None below everything.
 
-    Scores come from probabilities, whose noise is relative: of the order of that of the logits, 1e-5 in fp32.
+    Scores come from probabilities, which differ from device to device by about as much, relatively, as logits: 1e-5 in fp32.
     """
     return -math.inf if value is None else float(f"{value:.4g}")
 

@@ -278,8 +278,8 @@ class Search:
     def rank(self, nodes: Iterable[Node], key: Key | None = None) -> list[Node]:
         """Nodes sorted best first: by ``key`` (default: the score), then by likelihood, then lower id.
 
-        Both numbers are rounded to four significant digits, so that near ties fall the same way whatever the floating-point
-        noise of batch, device or thread count; values on either side of a rounding boundary may still not. None ranks last.
+        Both numbers are rounded to four significant digits, so that near ties fall the same way where the last bits differ, as
+        on another device; values on either side of a rounding boundary may still not. None ranks last.
         """
         return ranked(nodes, key)
 

@@ -1,0 +1,220 @@
+"""A row's logits depend on its path and on nothing else, to the last bit: not on the company, the chunks or what was evicted."""
+
+import copy
+import random
+from contextlib import contextmanager
+
+import pytest
+import torch
+import transformers as t
+from hypothesis import Phase, example, given, settings
+from hypothesis import strategies as st
+
+from rksc_tot.cache.arena import Arena
+from rksc_tot.cache.pool import SlotPool
+from rksc_tot.cache.prefix_tree import PrefixTree
+from rksc_tot.engine.base import Account
+from rksc_tot.engine.capabilities import probe
+from rksc_tot.engine.jobs import Job
+from rksc_tot.engine.passes import claim
+
+VOCABULARY = 64
+SHAPE = {
+    "vocab_size": VOCABULARY, "hidden_size": 48, "intermediate_size": 200, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "max_position_embeddings": 2048, "initializer_range": 0.2, "bos_token_id": None,
+    "eos_token_id": None, "pad_token_id": 0,
+}  # fmt: skip
+GEMMA = {
+    **SHAPE,
+    "intermediate_size": 96,
+    "head_dim": 16,
+    "query_pre_attn_scalar": 16,
+    "layer_types": ["sliding_attention", "full_attention"],
+}
+FAMILIES = {
+    "llama": t.LlamaConfig(**SHAPE),  # a key head for two query heads
+    "a key head each": t.LlamaConfig(**{**SHAPE, "num_key_value_heads": 4, "hidden_size": 64}),
+    "one key head": t.LlamaConfig(**{**SHAPE, "num_key_value_heads": 1, "hidden_size": 128}),
+    "mistral": t.MistralConfig(**SHAPE, sliding_window=50),
+    "gemma3": t.Gemma3TextConfig(**GEMMA, sliding_window=50),
+    "qwen2": t.Qwen2Config(**SHAPE),  # attention with biases
+    "gpt2": t.GPT2Config(
+        n_embd=64, n_layer=2, n_head=4, n_positions=2048, vocab_size=VOCABULARY, initializer_range=0.2, bos_token_id=None,
+        eos_token_id=None,
+    ),  # its layers cannot be packed
+}  # fmt: skip
+PROMPTS = (5, 31, 32, 33, 100, 127, 128, 129, 255, 256, 257, 300, 700)
+THOUGHTS = st.one_of(st.sampled_from((1, 2, 3, 127, 128, 129, 131)), st.integers(1, 300))
+TREES = st.tuples(st.sampled_from(PROMPTS), st.lists(st.tuples(st.integers(0, 6), THOUGHTS), min_size=1, max_size=5))
+"""Length of the prompt; of each thought, what it comes after (0: the prompt, n: the nth thought) and its length."""
+FOREST = st.lists(TREES, min_size=2, max_size=3)
+PAST_A_SEAM = [(33, [(0, 131), (0, 145), (1, 2)]), (100, [(0, 3)])]  # few keys after a seam, alone and beside more
+SEVERAL_PROMPTS = [(129, [(0, 4), (0, 9)]), (200, [(0, 5), (0, 9), (0, 2)]), (40, [(0, 3)])]  # read as one, padded
+TWO_LEVELS = [(300, [(0, 160), (0, 150), (1, 4), (1, 7), (2, 3), (2, 5)]), (1100, [(0, 9), (0, 3)])]
+PHASES = (Phase.explicit, Phase.generate)  # a tree is quickly read, and slowly shrunk
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def family(request):
+    torch.manual_seed(0)
+    model = t.AutoModelForCausalLM.from_config(FAMILIES[request.param], dtype=torch.float32).eval()
+    exact = copy.deepcopy(model).double()
+    forward, capabilities = probe(model, Arena(1 << 30), packed=True)
+    assert capabilities.batch_invariant == (request.param != "gpt2")
+    return forward, capabilities, exact
+
+
+def grown(trees):
+    """``(prompt, path)`` of every node; prompts begin differently."""
+    rng = random.Random(0)
+
+    def text(length):
+        return [rng.randrange(3, VOCABULARY) for _ in range(length)]
+
+    wanted = []
+    for n, (prompt, thoughts) in enumerate(trees):
+        paths = [[3 + n, *text(prompt - 1)]]
+        for after, length in thoughts:
+            paths.append(paths[after % len(paths)] + text(length))
+        wanted += [(prompt, path) for path in paths]
+    return wanted
+
+
+class Garden:
+    """Paths being computed on one model, at most ``room`` tokens of them resident.
+
+    ``seen``: the logits of every row, by the prompt and the path up to there. ``otherwise``: how many rows that were computed
+    again came out with others.
+    """
+
+    def __init__(self, forward, wanted, room=1 << 14):
+        forward.arena.clear()
+        self.forward, self.tree, self.seen, self.otherwise = forward, PrefixTree(SlotPool(room)), {}, 0
+        self.jobs = []
+        for prompt, path in wanted:
+            job = Job(self.tree, self.tree.walk(self.tree.origin, path), Account(), None)
+            job.prompt = prompt
+            self.jobs.append(job)
+
+    def step(self, jobs, most):
+        """One pass over what these lack, each at most ``most()`` rows; nobody computes what another one does."""
+        taken, claims = set(), []
+        for job in jobs:
+            lacking = {segment for segment, _ in self.tree.missing(job.base)} | {job.base}
+            if taken.isdisjoint(lacking):
+                taken |= lacking
+                self.tree.pin(job.base)
+                made = claim(self.tree, job, job.base, most(), ())
+                made.block.logits_at = list(range(made.rows))
+                for part in made.parts:
+                    self.tree.store(part.segment, part.slots)
+                claims.append(made)
+        logits = iter(self.forward.run(self.forward.plan([made.block for made in claims]), self.tree.pool.extent))
+        for made in claims:
+            key = made.job.prompt
+            for position, token in enumerate([n for segment in made.job.base.lineage() for n in segment.tokens]):
+                key = hash((key, token))
+                if made.block.start <= position < made.block.start + made.rows:
+                    row = next(logits).clone()
+                    self.otherwise += not self.seen.setdefault(key, row).equal(row)
+            self.tree.unpin(made.job.base)
+
+    def grow(self, order=None, most=lambda: 1 << 14, together=1 << 14):
+        """Compute all: in as few passes as can be, or at most so many paths ``together``, chosen at random."""
+        waiting = list(self.jobs)
+        while waiting:
+            self.step(order.sample(waiting, min(together, len(waiting))) if order else waiting, most)
+            waiting = [job for job in waiting if not job.base.resident]
+        return self
+
+    def unlike(self, other):
+        """Rows that are not the same in both, of all that another garden has computed."""
+        return self.otherwise + other.otherwise + sum(not self.seen[key].equal(row) for key, row in other.seen.items())
+
+
+@contextmanager
+def threads(count):
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def ways(forward, wanted):
+    """The same paths, computed in other chunks, other company, another order, on more threads and with too little room."""
+    rng = random.Random(1)
+
+    def chunk():
+        return rng.choice((1, 3, 7, 40, 130, 500))
+
+    for chosen in wanted[1:3]:
+        yield Garden(forward, [chosen]).grow()
+    yield Garden(forward, wanted).grow(rng, chunk, 2)
+    yield Garden(forward, wanted * 2).grow(rng, chunk)
+    with threads(2):
+        yield Garden(forward, wanted).grow()
+        yield Garden(forward, wanted).grow(rng, lambda: rng.choice((3, 40, 130, 500)))
+    tight = Garden(forward, wanted, room=max(len(path) for _, path in wanted) + 1)
+    for _ in range(2):
+        for job in rng.sample(tight.jobs, len(tight.jobs)):
+            while not job.base.resident:
+                tight.step([job], chunk)
+    assert (tight.tree.evicted_tokens > 0) == (len(tight.seen) > tight.tree.pool.limit)
+    tight.tree.check_integrity()
+    yield tight
+
+
+@settings(max_examples=1, phases=PHASES)
+@example(PAST_A_SEAM)
+@example(SEVERAL_PROMPTS)
+@example(TWO_LEVELS)
+@given(FOREST)
+def test_no_bit_of_a_row_depends_on_anything_but_its_path(family, trees):
+    forward, capabilities, _ = family
+    wanted = grown(trees)
+    together = Garden(forward, wanted).grow()
+    for way in ways(forward, wanted):
+        assert way.seen
+        assert not capabilities.batch_invariant or together.unlike(way) == 0
+
+
+@pytest.mark.parametrize("prompt", PROMPTS)
+def test_a_path_grown_token_by_token_is_the_one_computed_whole(family, prompt):
+    forward, capabilities, _ = family
+    wanted = grown([(prompt, [(0, 132), (0, 7), (1, 5)])])
+    together = Garden(forward, wanted).grow()
+    alone = Garden(forward, wanted[1:2])
+    alone.step(alone.jobs, lambda: prompt)
+    alone.step(alone.jobs, lambda: 125)
+    alone.grow(most=lambda: 1)
+    assert (together.unlike(alone) == 0) == capabilities.batch_invariant
+
+
+@pytest.mark.parametrize("rows", [91, 171, 173, 225, 345])
+def test_pointwise_work_is_shared_out_among_threads_in_whole_vectors(family, rows):
+    forward, capabilities, _ = family
+    wanted = grown([(rows, [])])
+    alone = Garden(forward, wanted).grow()
+    with threads(2):
+        shared_out = Garden(forward, wanted).grow()
+    assert not capabilities.batch_invariant or alone.unlike(shared_out) == 0
+
+
+@settings(max_examples=1, phases=PHASES)
+@example(PAST_A_SEAM)
+@example(SEVERAL_PROMPTS)
+@example(TWO_LEVELS)
+@given(FOREST)
+def test_whatever_is_shared_the_logits_are_those_of_a_plain_pass_in_double_precision(family, trees):
+    forward, _, exact = family
+    wanted = grown(trees)
+    for garden in (Garden(forward, wanted).grow(), Garden(forward, wanted).grow(random.Random(2), lambda: 50, 3)):
+        for prompt, path in wanted:
+            with torch.inference_mode():
+                plain = exact(input_ids=torch.tensor([path]), use_cache=False).logits[0]
+            key = prompt
+            for token, logits in zip(path, plain, strict=True):
+                key = hash((key, token))
+                assert (garden.seen[key] - logits).abs().max() <= 1e-4
