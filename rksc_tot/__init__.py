@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rksc_tot.check import check_task
     from rksc_tot.engine import load_engine
     from rksc_tot.engine.base import Sampling
+    from rksc_tot.engine.mock import MockEngine
     from rksc_tot.errors import (
         CacheError,
         ConfigError,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
         VerifierError,
     )
     from rksc_tot.ledger import Ledger
+    from rksc_tot.lines import read_results
     from rksc_tot.many import asolve_many, solve_many
     from rksc_tot.outcome import Outcome, Problem
     from rksc_tot.rksc import RKSC
@@ -53,6 +55,7 @@ __all__ = [
     "EngineError",
     "Ledger",
     "MissingExtra",
+    "MockEngine",
     "ModelLoadError",
     "Node",
     "Outcome",
@@ -78,6 +81,7 @@ __all__ = [
     "check_task",
     "function_task",
     "load_engine",
+    "read_results",
     "solve",
     "solve_many",
     "stream",
@@ -91,6 +95,7 @@ _HOME = {
     "check": ("check_task",),
     "engine": ("load_engine",),
     "engine.base": ("Sampling",),
+    "engine.mock": ("MockEngine",),
     "errors": (
         "CacheError",
         "ConfigError",
@@ -104,6 +109,7 @@ _HOME = {
         "VerifierError",
     ),
     "ledger": ("Ledger",),
+    "lines": ("read_results",),
     "many": ("asolve_many", "solve_many"),
     "outcome": ("Outcome", "Problem"),
     "rksc": ("RKSC",),

@@ -16,7 +16,8 @@ class Budget(Settings):
     ``tokens``: sampled tokens of all branches. ``nodes``: nodes beside the root. ``verifier_calls``: nodes scored;
     where only some of a level can be, the search ends there, since thoughts without scores cannot be told apart. ``seconds``:
     wall time; no forward pass starts after it. ``kv_bytes``: most KV resident for one search, a number or a text such as
-    ``64MiB``; what the search no longer needs goes first, and where that is not enough the search ends.
+    ``64MiB``; what the search no longer needs goes first, and where that is not enough the search ends. KV that is resident
+    already, of a search before or beside it, is not charged to it: where ``kv_bytes`` cuts may depend on the company.
     """
 
     kind = "budget"

@@ -31,6 +31,8 @@ class Registry(Generic[T]):
         Entry-point group in which installed packages announce theirs.
     built_in : Mapping[str, str]
         Name to ``module:attribute``; imported only when asked for.
+    of_function : str
+        What to do with a plain function that makes none of them.
 
     Besides these, ``module:attribute`` itself is a name, if the module can be imported.
     """
@@ -39,6 +41,7 @@ class Registry(Generic[T]):
     base: type[T]
     group: str
     built_in: Mapping[str, str]
+    of_function: str = ""
 
     def names(self) -> list[str]:
         """All names, sorted."""
@@ -53,6 +56,7 @@ class Registry(Generic[T]):
             If there is none of that name, it cannot be imported or made, or an option is unknown or out of range.
         """
         plug_in = self._load(name)
+        hint = (inspect.isroutine(plug_in) and self.of_function) or f"correct {self._origin(name)}"
         try:
             with guarded(name, RkscTotError, ValidationError):
                 made = _made(plug_in, options)
@@ -60,15 +64,11 @@ class Registry(Generic[T]):
             raise ConfigError(f"{self.kind} {name!r}: {sentence(error)}") from None
         except Raised as raised:
             raise ConfigError(
-                f"{self.kind} {name!r} cannot be made: {named(raised.error)}",
-                hint=f"correct {self._origin(name)}",
+                f"{self.kind} {name!r} cannot be made: {named(raised.error)}", hint=hint
             ) from raised.error
         if not isinstance(made, self.base):
             wanted = self.base.__name__
-            raise ConfigError(
-                f"{self.kind} {name!r} is {type(made).__name__}, not a {wanted}",
-                hint=f"correct {self._origin(name)}",
-            )
+            raise ConfigError(f"{self.kind} {name!r} is {type(made).__name__}, not a {wanted}", hint=hint)
         return made
 
     def summary(self, name: str) -> str:

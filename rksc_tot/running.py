@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
+import sys
 import threading
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar, cast
+
+from rksc_tot.errors import RkscTotError
 
 T = TypeVar("T")
 GRACE = 0.5  # seconds
+AT_EXIT = 5.0  # seconds, at most, that the end of the program waits for work in a thread
 
 
 def run_async(work: Coroutine[Any, Any, T]) -> T:
@@ -46,30 +51,56 @@ def run_async(work: Coroutine[Any, Any, T]) -> T:
 class LoopThread:
     """An event loop in a daemon thread of its own, as a context: ``with LoopThread("name") as loop: loop.wait(work())``.
 
-    Between two calls of :meth:`wait` the loop goes on with the tasks it has. What it has left at the end is cancelled.
+    Between two calls of :meth:`wait` the loop goes on with the tasks it has. At the end, that of the program included,
+    ``closing`` is awaited, and what is left then is cancelled.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, closing: Callable[[], Coroutine[Any, Any, None]] | None = None) -> None:
+        self._closing = closing
         self._thread = threading.Thread(target=lambda: run_async(self._serve()), name=name, daemon=True)
         self._ready = threading.Event()
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
-        """The outcome of a coroutine, run in the loop."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+        """The outcome of a coroutine, run in the loop; whatever it raises, SystemExit included, is raised here alone."""
+        if not self._thread.is_alive():
+            work.close()
+            raise RkscTotError("the program is ending", hint="go through the outcomes before")
+        result, error = asyncio.run_coroutine_threadsafe(_settled(work), self._loop).result()
+        if error is not None:
+            raise error
+        return cast("T", result)
 
     def __enter__(self) -> LoopThread:
         self._thread.start()
         self._ready.wait()
+        atexit.register(self._end, AT_EXIT)  # a daemon thread stands still after that, and nobody could wait for it
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._loop.call_soon_threadsafe(self._over.set)
-        self._thread.join()
+        atexit.unregister(self._end)
+        self._end()
+
+    def _end(self, patience: float | None = None) -> None:
+        if not self._thread.is_alive() or sys.is_finalizing():
+            return
+        with contextlib.suppress(RuntimeError):  # it has ended in the meantime
+            self._loop.call_soon_threadsafe(self._over.set)
+        self._thread.join(patience)
 
     async def _serve(self) -> None:
         self._loop, self._over = asyncio.get_running_loop(), asyncio.Event()
         self._ready.set()
         await self._over.wait()
+        if self._closing is not None:
+            await self._closing()
+
+
+async def _settled(work: Coroutine[Any, Any, T]) -> tuple[T | None, BaseException | None]:
+    """The outcome of a coroutine as a value: a SystemExit in a task would end its loop, and all that runs there."""
+    try:
+        return await work, None
+    except BaseException as error:
+        return None, error
 
 
 def _inside_a_loop() -> bool:

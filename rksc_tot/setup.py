@@ -56,7 +56,7 @@ class Setup:
             task,
             _of_kind(Engine, engine, "engine", "load_engine makes one"),  # type: ignore[type-abstract]
             _strategy(strategy, task),
-            None if verifier is None else _verifier(verifier),
+            None if verifier is None else verifier_of(verifier),
             budget_of(budget),
             seed,
             None if rksc is None else _of_kind(RKSC, rksc, "rksc", "such as RKSC(calibration='embedded')").loaded(),
@@ -64,7 +64,7 @@ class Setup:
 
     def judge_of(self, problem: Any) -> Verifier:
         """Who scores thoughts on a problem, which is in the task's own form."""
-        return self.verifier or _verifier(usual_verifier(self.task, problem))
+        return self.verifier or verifier_of(usual_verifier(self.task, problem))
 
 
 def budget_of(budget: Budget | None) -> Budget:
@@ -97,6 +97,17 @@ def usual_verifier(task: Task, problem: Any) -> str:
         return "lm_value"
 
 
+def verifier_of(verifier: Verifier | str) -> Verifier:
+    """The verifier, or the one of that name. Raises ConfigError if there is none of it."""
+    from rksc_tot.verifiers.base import VERIFIERS, Verifier
+
+    if isinstance(verifier, str):
+        return VERIFIERS.make(verifier)
+    plain = callable(verifier) and not isinstance(verifier, type)
+    hint = "put @verifier above the function" if plain else "give one, or the name of an installed one"
+    return _of_kind(Verifier, verifier, "verifier", hint)
+
+
 def _task(task: Task | str) -> Task:
     if isinstance(task, str):
         from rksc_tot.tasks import load_task
@@ -111,16 +122,6 @@ def _strategy(strategy: Strategy | str, task: Task) -> Strategy:
     if isinstance(strategy, str):
         return STRATEGIES.make(strategy, **usual_settings(task, strategy))
     return _of_kind(Strategy, strategy, "strategy", "give one, or the name of an installed one")
-
-
-def _verifier(verifier: Verifier | str) -> Verifier:
-    from rksc_tot.verifiers.base import VERIFIERS, Verifier
-
-    if isinstance(verifier, str):
-        return VERIFIERS.make(verifier)
-    plain = callable(verifier) and not isinstance(verifier, type)
-    hint = "put @verifier above the function" if plain else "give one, or the name of an installed one"
-    return _of_kind(Verifier, verifier, "verifier", hint)
 
 
 def _of_kind(kind: type[T], value: object, what: str, hint: str) -> T:

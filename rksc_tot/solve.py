@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict, Unpack
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer
 
 from rksc_tot.budget import Budget, BudgetReached
 from rksc_tot.engine.base import Engine
-from rksc_tot.errors import RkscTotError
+from rksc_tot.errors import ConfigError, RkscTotError
 from rksc_tot.events import Event
 from rksc_tot.guard import named, said, shown
 from rksc_tot.ledger import Ledger
@@ -71,6 +71,22 @@ class Options(TypedDict, total=False):
     rksc: RKSC | None
 
 
+def check_options(function: str, options: Iterable[str]) -> None:
+    """Refuse what is no option of the public ``function`` that was called.
+
+    Raises
+    ------
+    ConfigError
+        It names the function, the wrong name and the right ones.
+    """
+    known = Options.__annotations__
+    for name in options:
+        if name == "on_event":
+            raise ConfigError(f"{function} has no {name!r}", hint="solve and asolve have it")
+        if name not in known:
+            raise ConfigError(f"{function} has no option {name!r}", hint=f"there are {', '.join(known)}")
+
+
 async def asolve(
     task: Task | str,
     problem: Any,
@@ -122,7 +138,7 @@ async def asolve(
         included, has the best so far in its attribute ``result``.
     """
     setup = Setup.of(task, engine, strategy, verifier, budget, seed, rksc)
-    return await search_for(setup, problem, on_event)
+    return await search_for(setup, problem, validated(setup.task, problem), on_event)
 
 
 def solve(
@@ -134,6 +150,7 @@ def solve(
     **options: Unpack[Options],
 ) -> Result:
     """:func:`asolve` for code that is not async. Where an event loop is running (a notebook), it works in a thread."""
+    check_options("solve", options)
     return run_async(asolve(task, problem, engine=engine, on_event=on_event, **options))
 
 
@@ -142,6 +159,7 @@ def stream(task: Task | str, problem: Any, *, engine: Engine, **options: Unpack[
 
     Parameters and errors are those of :func:`asolve`; errors are raised by the loop.
     """
+    check_options("stream", options)
     return EventStream(lambda on_event: asolve(task, problem, engine=engine, on_event=on_event, **options))
 
 
@@ -152,15 +170,18 @@ def astream(task: Task | str, problem: Any, *, engine: Engine, **options: Unpack
 
     Parameters and errors are those of :func:`asolve`; errors are raised by the loop.
     """
+    check_options("astream", options)
     return AsyncEventStream(lambda on_event: asolve(task, problem, engine=engine, on_event=on_event, **options))
 
 
 async def search_for(
-    setup: Setup, problem: Any, on_event: Callable[[Event], None] | None = None, run: Limits | None = None
+    setup: Setup, problem: Any, valid: Any, on_event: Callable[[Event], None] | None = None, run: Limits | None = None
 ) -> Result:
-    """:func:`asolve` with its arguments checked; ``run``: the limits of the many searches this is one of."""
+    """:func:`asolve` with its arguments checked.
+
+    ``valid``: the problem in the task's own form; ``run``: the limits of the many searches this is one of.
+    """
     task = setup.task
-    valid = validated(task, problem)
     verifier = setup.judge_of(valid)
     rksc = None if setup.rksc is None else setup.rksc.ready(setup.engine, task, verifier.name)
     search = Search(task, valid, setup.engine, verifier, setup.budget, setup.seed, rksc=rksc, run=run)

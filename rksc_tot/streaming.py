@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
+import math
 import queue
+import sys
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
 from rksc_tot.budget import BudgetReached
 from rksc_tot.errors import ConfigError
 from rksc_tot.events import Event
-from rksc_tot.running import run_async
+from rksc_tot.running import AT_EXIT, run_async
 
 R = TypeVar("R")
 Start = Callable[[Callable[[Event], None]], Coroutine[Any, Any, R]]
@@ -74,17 +79,23 @@ class EventStream(_Run[R]):
                 events.put(None)
 
         thread = threading.Thread(target=search, name="rksc_tot.stream", daemon=True)
+
+        def leave(patience: float = math.inf) -> None:
+            left.set()
+            until = time.monotonic() + patience
+            while thread.is_alive() and not sys.is_finalizing() and time.monotonic() < until:
+                with suppress(queue.Empty):  # the search may be waiting for room
+                    events.get_nowait()
+                thread.join(0.01)
+
         thread.start()
-        ended = False
+        atexit.register(leave, AT_EXIT)  # a daemon thread stands still after that, and nobody could wait for it
         try:
             while (event := events.get()) is not None:
                 yield event
-            ended = True
         finally:
-            left.set()
-            while not ended and events.get() is not None:
-                pass
-            thread.join()
+            atexit.unregister(leave)
+            leave()
         if failure:
             raise failure[0]
 

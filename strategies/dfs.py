@@ -11,11 +11,13 @@ from rksc_tot.strategies.base import Strategy
 
 
 class DFS(Strategy):
-    """ToT-DFS: the most promising state first; states not above the ``threshold`` are pruned; then it backtracks."""
+    """ToT-DFS: the most promising state first; states are pruned unless they score above ``threshold``, 0 if not set."""
 
     name: ClassVar[str] = "dfs"
     k: int = Field(5, ge=1, description="thoughts generated after each state")
-    threshold: float = Field(0.0, allow_inf_nan=True, description="v_th, in the verifier's units")
+    threshold: float = Field(
+        0.0, allow_inf_nan=True, description="v_th, in the verifier's units; a score must be above it"
+    )
     max_solutions: int = Field(1, ge=1, description="complete paths after which to stop")
 
     async def run(self, search: Search) -> None:

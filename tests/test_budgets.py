@@ -67,7 +67,7 @@ def test_no_budget_is_exceeded_by_one(strategy, budget, run_budget, at_once):
         for limit, counter in SPENT.items():
             assert getattr(ledger, counter) <= (getattr(budget, limit) or 1e9)
             totals[limit] += getattr(ledger, counter)
-        if outcome.cut:
+        if outcome.verdict == "cut":
             assert outcome.result.stopped.startswith("the run's budget of ")
     for limit, counter in SPENT.items():
         assert totals[limit] == getattr(run.tally.spent, counter) <= (getattr(run_budget, limit) or 1e9)

@@ -400,6 +400,12 @@ wide = BFS(k=40)
 @verifier(timeout=None)
 def near(problem, path):
     return -min(abs(24 - number) for number in path.state)
+
+def plain(problem, path):
+    return 1.0
+
+def number():
+    return 1.0
 """
 
 
@@ -419,6 +425,28 @@ def test_what_a_module_of_the_current_folder_holds_is_named_as_module_and_attrib
     assert record["settings"]["strategy"] == {"name": "bfs", "b": 3, "k": 40}
     assert record["settings"]["verifier"] == "near"
     assert run("compare", "written_here:words", PUZZLE, "--only", "cot").exit_code == 0
+
+
+@pytest.mark.parametrize("name", ["plain", "number"])
+def test_a_plain_function_as_a_verifier_is_told_what_makes_it_one(own, name):
+    Path("p.jsonl").write_text(f'"{PUZZLE}"\n', encoding="utf-8")
+    for command in (["solve", "game24", PUZZLE], ["run", "game24", "p.jsonl", "--out", "r.jsonl"]):
+        result = run(*command, "--verifier", f"written_here:{name}")
+        assert result.exit_code == USAGE
+        assert result.stderr.endswith(" - put @verifier above the function\n")
+
+
+def test_the_share_audited_has_one_default_and_it_is_shown():
+    from rksc_tot.cli.arguments import rksc_of
+    from rksc_tot.rksc import RKSC
+
+    usual = RKSC().audit
+    assert rksc_of(None, 0.9, None).audit == usual
+    assert rksc_of(None, 0.9, 0.5).audit == 0.5
+    for command in ("solve", "run"):
+        said = " ".join(run(command, "--help").stdout.replace("│", " ").split())
+        for default in (usual, "the embedded model", "only equal ones do", "nothing is decided early"):
+            assert f"Default: {default}." in said
 
 
 def test_the_current_folder_is_imported_from_only_for_a_name_that_says_so(own):

@@ -158,8 +158,8 @@ def test_no_problem_starts_from_kv_that_the_same_problem_left(again):
 
 
 def test_no_figure_depends_on_how_many_searches_share_the_embedded_model():
-    def table(at_once):
-        comparison = Comparison(PUZZLES, load_engine, at_once=at_once)
+    def table(concurrency):
+        comparison = Comparison(PUZZLES, load_engine, concurrency=concurrency)
         return comparison.run(choose_contenders("game24", ["ToT-BFS b=5"])[0]).model_dump(exclude={"seconds"})
 
     assert table(1) == table(3)
@@ -183,7 +183,9 @@ def test_whatever_ends_a_comparison_the_rows_that_are_done_are_written(monkeypat
 
 def test_what_is_found_does_not_depend_on_how_many_searches_are_in_flight():
     contenders = choose_contenders("game24", ["CoT greedy", "ToT-DFS"])
-    assert without_time(rows(PUZZLES, contenders, at_once=1)) == without_time(rows(PUZZLES, contenders, at_once=3))
+    assert without_time(rows(PUZZLES, contenders, concurrency=1)) == without_time(
+        rows(PUZZLES, contenders, concurrency=3)
+    )
 
 
 def test_a_bad_problem_fails_alone_and_counts_as_unsolved():

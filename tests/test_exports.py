@@ -6,10 +6,11 @@ import pytest
 import rksc_tot
 
 PUBLIC = {
-    "Budget", "CacheError", "Calibration", "ConfigError", "ContextOverflow", "EngineError", "Ledger", "MissingExtra",
-    "ModelLoadError", "Node", "Outcome", "Path", "Problem", "Question", "RKSC", "ReasoningTree", "Reject", "Result", "RkscTotError", "Sampling",
-    "Strategy", "Task", "TaskError", "Thought", "UnsupportedModel", "Verifier", "VerifierError", "asolve", "asolve_many", "astream",
-    "calibrate", "check_task", "function_task", "load_engine", "solve", "solve_many", "stream", "verifier",
+    "Budget", "CacheError", "Calibration", "ConfigError", "ContextOverflow", "EngineError", "Ledger",
+    "MissingExtra", "MockEngine", "ModelLoadError", "Node", "Outcome", "Path", "Problem", "Question", "RKSC",
+    "ReasoningTree", "Reject", "Result", "RkscTotError", "Sampling", "Strategy", "Task", "TaskError", "Thought",
+    "UnsupportedModel", "Verifier", "VerifierError", "asolve", "asolve_many", "astream", "calibrate", "check_task",
+    "function_task", "load_engine", "read_results", "solve", "solve_many", "stream", "verifier",
 }  # fmt: skip
 
 

@@ -105,7 +105,9 @@ def test_a_problem_that_fails_is_an_outcome_and_the_others_go_on():
     assert [p for p, outcome in outcomes.items() if outcome.failure] == [3]
     assert outcomes[3].failure == "3 does not fit the task: ValueError: a bad one - check_task says more"
     assert isinstance(outcomes[3].error, TaskError)
-    assert (run.tally.finished, run.tally.failed, run.tally.stopped, engine.handles) == (6, 1, "finished", 0)
+    assert outcomes[3].verdict == "refused"
+    assert (run.tally.finished, run.tally.refused, run.tally.failed) == (6, 1, 0)
+    assert (run.tally.stopped, engine.handles) == ("finished", 0)
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError("no"), SystemExit(0), asyncio.CancelledError(), GeneratorExit()])
@@ -124,7 +126,8 @@ def test_a_check_that_raises_leaves_its_result_unchecked():
     task = make_task(check=lambda problem, answer: 1 / 0 if problem == 1 else True)
     run = solve_many(task, range(3), engine=make_engine())
     assert {outcome.problem: outcome.result.correct for outcome in run} == {0: True, 1: None, 2: True}
-    assert (run.tally.checked, run.tally.solved) == (2, 2)
+    assert run.tally.verdicts == {"right": 2, "unchecked": 1}
+    assert run.tally.solved == 2
 
 
 def test_an_engine_error_in_one_search_leaves_the_others_as_they_are():
@@ -169,7 +172,7 @@ def test_problems_that_are_too_long_do_not_make_an_engine_count_as_broken():
 def test_an_outcome_is_written_without_its_error():
     [outcome] = solve_many(refusing({1}), [1], engine=make_engine())
     record = json.loads(outcome.model_dump_json())
-    assert set(record) == {"id", "problem", "result", "failure"}
+    assert set(record) == {"id", "problem", "result", "failure", "refused"}
     assert Outcome.model_validate(record).failure == outcome.failure
     [outcome] = solve_many(make_task(), [1], engine=make_engine())
     assert Outcome.model_validate_json(outcome.model_dump_json()).result.tree == outcome.result.tree
@@ -269,6 +272,19 @@ def test_leaving_the_loop_early_cancels_what_runs_and_gives_every_handle_back():
             break
     gc.collect()  # the loop's generator may linger until then
     assert (engine.handles, run.tally.stopped) == (0, "cancelled")
+    with pytest.raises(ConfigError, match="gone through"):
+        next(iter(run))
+
+
+def test_a_second_loop_is_refused_and_leaves_the_first_alone():
+    run = solve_many(make_task(), range(9), engine=make_engine(), concurrency=2)
+    first = iter(run)
+    next(first)
+    with pytest.raises(ConfigError, match="gone through"):
+        list(run)
+    assert len(list(first)) == 8
+    with pytest.raises(ConfigError, match="gone through"):
+        list(run)
 
 
 def test_ctrl_c_cancels_what_runs_and_gives_every_handle_back():
@@ -383,6 +399,22 @@ def test_a_wrong_setting_is_refused_before_a_problem_is_read(options):
 
     with pytest.raises(ConfigError):
         solve_many(make_task(), unread(), **{"engine": make_engine()} | options)
+
+
+@pytest.mark.parametrize("start", [solve_many, asolve_many])
+@pytest.mark.parametrize(
+    ("wrong", "says"), [("sede", "has no option 'sede' - there are strategy, "), ("on_event", "has no 'on_event'")]
+)
+def test_an_option_that_is_none_is_refused_by_the_function_that_was_called(start, wrong, says):
+    with pytest.raises(ConfigError, match=f"^{start.__name__} {says}"):
+        start(make_task(), [1], engine=make_engine(), **{wrong: 1})
+
+
+def test_nobody_solved_anything_is_a_figure_where_the_task_has_a_check():
+    for checked, solved in ((make_task(check=lambda problem, answer: True), 0), (make_task(), None)):
+        run = solve_many(checked, range(3), engine=make_engine(), budget=Budget(tokens=1))
+        assert {outcome.verdict for outcome in run} == {"unanswered"}
+        assert (run.tally.solved, run.tally.limited) == (solved, 3)
 
 
 def test_the_kv_of_a_run_is_the_engines_and_no_budget_of_its_own():

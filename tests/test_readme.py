@@ -7,14 +7,17 @@ import rksc_tot
 
 from .game24_player import player
 
-README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)
+BLOCKS = PYTHON.findall(README)
+MANY = PYTHON.findall((ROOT / "docs" / "many.md").read_text(encoding="utf-8"))
 
 
 @pytest.fixture
 def ran(monkeypatch, capsys):
     load_engine, names = rksc_tot.load_engine, {}
-    for block in BLOCKS:
+    for block in (*MANY, *BLOCKS):
         monkeypatch.setattr(rksc_tot, "load_engine", load_engine if "RKSC" in block else player)
         exec(compile(block, "README.md", "exec"), names)
     return names
@@ -23,6 +26,26 @@ def ran(monkeypatch, capsys):
 def test_the_examples_run_as_they_stand(ran):
     assert ran["result"].stopped == "finished" or "budget" in ran["result"].stopped
     assert ran["result"].ledger.verifier_calls > 0
+
+
+def test_the_first_example_prints_what_it_says(capsys):
+    exec(compile(BLOCKS[0], "README.md", "exec"), {})
+    said = re.search(r"print\(result\.answer\)  # (.*)", BLOCKS[0])[1]
+    assert capsys.readouterr().out == f"{said}\n"
+    assert said.endswith("24 (left: 24)")
+
+
+def test_the_keys_of_a_results_file_are_the_documented_ones():
+    from rksc_tot.lines import OURS
+    from rksc_tot.solve import Result
+
+    many = (ROOT / "docs" / "many.md").read_text(encoding="utf-8")
+    table = many[many.index("| key |") :].partition("\n\n")[0]
+    for key in {*OURS, *Result.model_fields} - {"problem", "settings"}:
+        assert f"`{key}`" in table
+    reserved = ", ".join(f"`{key}`" for key in OURS)
+    assert reserved in many
+    assert reserved.replace(", `settings`", " and `settings`") in README.replace("\n", " ")
 
 
 def test_the_examples_are_as_short_as_they_claim():

@@ -87,4 +87,5 @@ VERIFIERS: Registry[Verifier] = Registry(
         "lm_vote": "rksc_tot.verifiers.lm_vote:LMVote",
         "random": "rksc_tot.verifiers.random:Random",
     },
+    of_function="put @verifier above the function",
 )

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from rksc_tot.compare.problems import choose_problems
 from rksc_tot.errors import ConfigError
+from rksc_tot.lines import read_problems
 
 
 def calibration_problems(
@@ -26,7 +27,7 @@ def calibration_problems(
     problems : sequence of str
         Given one by one.
     file : Path, optional
-        One a line; empty lines do not count.
+        One a line; empty lines do not count. Where its name ends in ``.jsonl``: as ``rksc-tot run`` takes it.
     training : bool
         The game-of-24 puzzles that are held out nowhere: see :func:`training_puzzles`, which takes ``without`` and ``rows``.
     most : int, optional
@@ -66,6 +67,8 @@ def training_puzzles(without: Path | None = None, rows: str | None = None) -> li
 
 
 def _lines(file: Path) -> list[str]:
+    if file.suffix == ".jsonl":
+        return [line.fields["problem"] for line in read_problems(str(file))]
     try:
         lines = file.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeError) as error:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rksc_tot.budget import Budget
     from rksc_tot.rksc import RKSC
 
-Model = Annotated[str | None, typer.Option(help="Hub id, folder or GGUF file. [default: the embedded model]")]
+Model = Annotated[str | None, typer.Option(help="Hub id, folder or GGUF file. Default: the embedded model.")]
 Device = Annotated[str, typer.Option(help="Where the model computes, such as cuda or cuda:1.")]
 Dtype = Annotated[str, typer.Option(help="Of its numbers: float32, bfloat16 or float16.")]
 KVBudget = Annotated[str, typer.Option("--kv-budget", help="Most KV to keep in memory, such as 64MiB.")]
@@ -40,21 +40,23 @@ AsJson = Annotated[bool, typer.Option("--json", help="Write JSON to stdout and n
 Calibrated = Annotated[
     str | None,
     typer.Option(
-        "--calibration", help="A file `rksc-tot calibrate` wrote, or `embedded`. [default: nothing is decided early]"
+        "--calibration", help="A file `rksc-tot calibrate` wrote, or `embedded`. Default: nothing is decided early."
     ),
 ]
 Sibling = Annotated[
     float | None,
-    typer.Option(help="From which σ on (0..1) a thought becomes one with a sibling. [default: only equal ones do]"),
+    typer.Option(help="From which σ on (0..1) a thought becomes one with a sibling. Default: only equal ones do."),
 ]
-Audit = Annotated[float, typer.Option(help="Share of the early decisions that are also taken in full.")]
+Audit = Annotated[
+    float | None, typer.Option(help="Share of the lossy decisions that are also taken in full. Default: 0.03.")
+]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 StrategyName = Annotated[str, typer.Option(help="See `rksc-tot strategies`; or your own, as a task.")]
 VerifierName = Annotated[
     str | None,
     typer.Option(
         help="See `rksc-tot verifiers`; or your own, as a task. "
-        "[default: lm_value if the task has a question, else likelihood]"
+        "Default: lm_value if the task has a question, else likelihood."
     ),
 ]
 Settings = Annotated[
@@ -115,7 +117,7 @@ def memory_of(kv_budget: str, eviction: str) -> dict[str, Any]:
     return {"kv_budget": kv_bytes(kv_budget), "eviction": EVICTION.make(eviction)}
 
 
-def rksc_of(calibration: str | None, sibling: float | None, audit: float) -> RKSC | None:
+def rksc_of(calibration: str | None, sibling: float | None, audit: float | None) -> RKSC | None:
     """What a search may decide early and share, with the calibration read; None where nothing was asked for.
 
     Raises
@@ -126,7 +128,8 @@ def rksc_of(calibration: str | None, sibling: float | None, audit: float) -> RKS
     from rksc_tot.policies.asks import ASKS
     from rksc_tot.rksc import RKSC
 
-    asked = RKSC(calibration=calibration, sibling=None if sibling is None else ASKS(tau=sibling), audit=audit)
+    given = {} if audit is None else {"audit": audit}
+    asked = RKSC(calibration=calibration, sibling=None if sibling is None else ASKS(tau=sibling), **given)
     return None if calibration is None and sibling is None else asked.loaded()
 
 

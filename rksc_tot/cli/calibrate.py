@@ -33,7 +33,10 @@ def check_writable(out: Path) -> None:
 def calibrate(
     task: Annotated[str, typer.Argument(help="Such as game24, or your own as module:attribute; it needs a question.")],
     problems: Annotated[list[str] | None, typer.Argument(help="Problems, one an argument.")] = None,
-    file: Annotated[Path | None, typer.Option("--problems", help="A file of problems, one a line.")] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option("--problems", help="A file of problems: a text a line, or a .jsonl as `run` takes it."),
+    ] = None,
     training: Annotated[
         bool, typer.Option("--training-puzzles", help="All game-of-24 puzzles that are not held out.")
     ] = False,

@@ -41,7 +41,7 @@ from rksc_tot.cli.arguments import (
     settings_of,
 )
 from rksc_tot.cli.calibrate import calibrate
-from rksc_tot.cli.failing import INTERRUPTED, NOT_SOLVED, Interrupt, one_sentence
+from rksc_tot.cli.failing import NOT_SOLVED, Interrupt, one_sentence
 from rksc_tot.cli.run import run
 from rksc_tot.errors import ConfigError
 
@@ -65,7 +65,7 @@ def solve(
     task: Annotated[
         str, typer.Argument(help="Such as game24 (see `rksc-tot tasks`), or your own as module:attribute.")
     ],
-    problem: Annotated[str, typer.Argument(help='Such as "4 5 6 10".')],
+    problem: Annotated[str, typer.Argument(help='A text, such as "4 5 6 10".')],
     strategy: StrategyName = "bfs",
     verifier: VerifierName = None,
     settings: Settings = None,
@@ -77,7 +77,7 @@ def solve(
     seed: Seed = 0,
     calibration: Calibrated = None,
     sibling: Sibling = None,
-    audit: Audit = 0.03,
+    audit: Audit = None,
     max_tokens: MaxTokens = None,
     max_nodes: MaxNodes = None,
     max_verifier_calls: MaxVerifierCalls = None,
@@ -89,24 +89,24 @@ def solve(
 ) -> None:
     """Search one problem; show the tree, the path, the answer and the ledger.
 
-    Exit code 0: an answer that is not known to be wrong; 3: no such answer; 1: an error; 2: wrong usage; 130: interrupted.
+    Exit code 0: an answer that is not known to be wrong; 3: no such answer; 1: an error; 2: wrong usage; 130: interrupted
+    (143: by SIGTERM).
     """
     with one_sentence(debug):
         from rksc_tot.cli.output import loading, watched, write_result
         from rksc_tot.search.judgement import validated
-        from rksc_tot.setup import usual_settings
+        from rksc_tot.setup import usual_settings, verifier_of
         from rksc_tot.solve import Result
         from rksc_tot.solve import solve as search
         from rksc_tot.strategies import STRATEGIES
         from rksc_tot.tasks import load_task
-        from rksc_tot.verifiers import VERIFIERS
 
         importable_here(task, strategy, verifier, eviction)
         chosen = load_task(task)
         validated(chosen, problem)  # as all that follows: before a model is loaded
         options: dict[str, Any] = {
             "strategy": STRATEGIES.make(strategy, **(usual_settings(chosen, strategy) | settings_of(settings or []))),
-            "verifier": None if verifier is None else VERIFIERS.make(verifier),
+            "verifier": None if verifier is None else verifier_of(verifier),
             "budget": budget_of(max_tokens, max_nodes, max_verifier_calls, max_seconds, max_kv),
             "seed": seed,
             "rksc": rksc_of(calibration, sibling, audit),
@@ -126,8 +126,8 @@ def solve(
         finally:
             engine.close()
         write_result(result, as_json)
-        if interrupt.came:
-            raise typer.Exit(INTERRUPTED)
+        if interrupt.number is not None:
+            raise typer.Exit(128 + interrupt.number)
         if result.answer is None or result.correct is False:
             raise typer.Exit(NOT_SOLVED)
 
@@ -152,7 +152,7 @@ def compare(
     kv_budget: KVBudget = "1GiB",
     eviction: Eviction = "rsbcm",
     seed: Seed = 0,
-    at_once: Annotated[int, typer.Option(min=1, help="Searches in flight; but for near ties only seconds change.")] = 8,
+    concurrency: Annotated[int, typer.Option(min=1, help="Searches in flight; only seconds change.")] = 8,
     max_tokens: MaxTokens = None,
     max_nodes: MaxNodes = None,
     max_verifier_calls: MaxVerifierCalls = None,
@@ -186,7 +186,7 @@ def compare(
         try:
             with progress(len(contenders) * len(chosen), not as_json) as on_result:
                 comparison = Comparison(
-                    chosen, lambda: open_engine(model, device, dtype, memory), seed, budget, at_once, on_result
+                    chosen, lambda: open_engine(model, device, dtype, memory), seed, budget, concurrency, on_result
                 )
                 for contender in contenders:
                     finished.append(comparison.run(contender, finished))

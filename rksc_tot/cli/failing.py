@@ -17,7 +17,16 @@ from rksc_tot.errors import ConfigError, RkscTotError
 FAILED = 1
 USAGE = 2
 NOT_SOLVED = 3
-INTERRUPTED = 130
+ENDED = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
+INTERRUPTED = 128 + signal.SIGINT
+
+
+class Signalled(KeyboardInterrupt):
+    """The end of the program, by one of the signals in ``ENDED``."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number = signal.Signals(number)
 
 
 @contextmanager
@@ -32,6 +41,8 @@ def one_sentence(debug: bool = False) -> Iterator[None]:
         yield
     except BrokenPipeError:
         raise
+    except Signalled as error:
+        interrupted(error.number)
     except KeyboardInterrupt:
         interrupted()
     except RkscTotError as error:
@@ -42,6 +53,8 @@ def one_sentence(debug: bool = False) -> Iterator[None]:
     except BaseException as error:
         if error.__class__.__module__.startswith(("typer", "click")):
             raise
+        if isinstance(error, SystemExit) and isinstance(error.__context__, BrokenPipeError):  # rich's: nobody reads on
+            raise
         if debug and isinstance(error, Exception):
             raise
         if debug:  # on its own it would end the program without a word
@@ -50,40 +63,42 @@ def one_sentence(debug: bool = False) -> Iterator[None]:
         raise SystemExit(FAILED) from None
 
 
-def interrupted() -> NoReturn:
-    """Leave the program as one that Ctrl-C has ended."""
-    _say("interrupted")
-    raise SystemExit(INTERRUPTED) from None
+def interrupted(number: signal.Signals = signal.SIGINT) -> NoReturn:
+    """Leave the program as one that a signal, such as that of Ctrl-C, has ended."""
+    _say(ENDED[number])
+    raise SystemExit(128 + number) from None
 
 
 class Interrupt:
-    """Ctrl-C as a flag, so that a search can end with its best so far; the second Ctrl-C ends it at once.
+    """Ctrl-C, or SIGTERM, as a flag, so that a search can end with its best so far; a second one ends it at once.
 
-    ``then`` is called when the first one comes, between any two steps of the program.
+    ``number``: of the signal that came, or None. ``then`` is called when the first one comes, between any two steps of the
+    program.
     """
 
     def __init__(self) -> None:
-        self.came = False
+        self.number: signal.Signals | None = None
         self.then: Callable[[], object] = lambda: None
 
     def __enter__(self) -> Interrupt:
-        self._before = signal.signal(signal.SIGINT, self._note)
+        self._before = {number: signal.signal(number, self._note) for number in ENDED}
         return self
 
     def __exit__(self, *_: object) -> None:
-        signal.signal(signal.SIGINT, self._before)
+        for number, before in self._before.items():
+            signal.signal(number, before)
 
     def raise_if_came(self) -> None:
         """End the search that calls this, as a budget would."""
         from rksc_tot.budget import BudgetReached
 
-        if self.came:
-            raise BudgetReached("interrupted")
+        if self.number is not None:
+            raise BudgetReached(ENDED[self.number])
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        if self.came:
-            raise KeyboardInterrupt
-        self.came = True
+        if self.number is not None:
+            raise Signalled(number)
+        self.number = signal.Signals(number)
         self.then()
 
 

@@ -14,6 +14,7 @@ from rich.progress import Progress
 from rksc_tot.cli.failing import Interrupt
 from rksc_tot.compare import Row
 from rksc_tot.errors import RkscTotError
+from rksc_tot.guard import said
 from rksc_tot.registry import Registry
 from rksc_tot.show.live import LiveTree
 from rksc_tot.show.plain import one_line
@@ -102,8 +103,8 @@ def strict_json(value: object) -> str:
 def _plain(value: object) -> object:
     """The value in what JSON has: anything else, such as an infinite number, as its text."""
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {said(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     exact = value is None or isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value))
-    return value if exact else str(value)
+    return value if exact else said(value)

@@ -6,7 +6,8 @@ import asyncio
 import shlex
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -43,14 +44,14 @@ from rksc_tot.cli.arguments import (
     rksc_of,
     settings_of,
 )
-from rksc_tot.cli.failing import NOT_SOLVED, Interrupt, one_sentence
+from rksc_tot.cli.failing import ENDED, NOT_SOLVED, Interrupt, Signalled, one_sentence
 from rksc_tot.errors import RkscTotError
 
 if TYPE_CHECKING:
-    from rksc_tot.cli.problems import Line
     from rksc_tot.cli.results import Results
+    from rksc_tot.lines import Line
     from rksc_tot.many import AsyncOutcomes
-    from rksc_tot.outcome import Tally
+    from rksc_tot.outcome import Standing, Tally
 
 
 def run(
@@ -61,7 +62,11 @@ def run(
     out: Annotated[Path, typer.Option(help="The file the results go to, a line of JSON each.")],
     resume: Annotated[bool, typer.Option("--resume", help="Go on where --out ends.")] = False,
     concurrency: Annotated[
-        int, typer.Option(min=1, help="Searches in flight; but for near ties only seconds change.")
+        int,
+        typer.Option(
+            min=1,
+            help="Searches in flight. Results without --max-kv and seconds do not depend on it; see docs/determinism.md.",
+        ),
     ] = 8,
     trees: Annotated[bool, typer.Option("--trees", help="Write the trees, too.")] = False,
     strategy: StrategyName = "bfs",
@@ -75,7 +80,7 @@ def run(
     seed: Seed = 0,
     calibration: Calibrated = None,
     sibling: Sibling = None,
-    audit: Audit = 0.05,
+    audit: Audit = None,
     max_tokens: MaxTokens = None,
     max_nodes: MaxNodes = None,
     max_verifier_calls: MaxVerifierCalls = None,
@@ -91,28 +96,31 @@ def run(
     """Search for solutions of all problems of a file; write a line of results as each search ends.
 
     With --resume, problems that are done in --out are passed over; what failed or was cut by a budget of the run is not
-    done. Settings that results depend on must be those of before.
+    done. Settings that results depend on must be those of before; of the task, the model and the calibration file the names are
+    compared, not what is in them. A budget of the run is that of one call, and starts anew.
+
+    Every problem has the same seed, and is searched as `solve` would.
 
     Exit code 0: all were run; 3: some were not, or cut, because a budget of the run was used up; 1: every one failed, or an
-    error ended the run; 2: wrong usage; 130: interrupted.
+    error ended the run; 2: wrong usage; 130: interrupted, 143: told to end (SIGTERM).
     """
     with one_sentence(debug):
         from rksc_tot.cli.commands import check_model, open_engine
         from rksc_tot.cli.output import loading
-        from rksc_tot.cli.problems import read_problems
         from rksc_tot.cli.results import Results
+        from rksc_tot.lines import read_problems
         from rksc_tot.many import asolve_many
-        from rksc_tot.outcome import Tally
-        from rksc_tot.setup import usual_settings
+        from rksc_tot.outcome import Standing, Tally, has_check
+        from rksc_tot.search.judgement import validated
+        from rksc_tot.setup import usual_settings, usual_verifier, verifier_of
         from rksc_tot.strategies import STRATEGIES
         from rksc_tot.tasks import load_task
-        from rksc_tot.verifiers import VERIFIERS
 
         importable_here(task, strategy, verifier, eviction)
         chosen = load_task(task)
         options: dict[str, Any] = {
             "strategy": STRATEGIES.make(strategy, **(usual_settings(chosen, strategy) | settings_of(settings or []))),
-            "verifier": None if verifier is None else VERIFIERS.make(verifier),
+            "verifier": None if verifier is None else verifier_of(verifier),
             "budget": budget_of(max_tokens, max_nodes, max_verifier_calls, max_seconds, max_kv),
             "seed": seed,
             "rksc": rksc_of(calibration, sibling, audit),
@@ -124,40 +132,48 @@ def run(
         memory = memory_of(kv_budget, eviction)
         check_model(model)
         lines = read_problems(problems)
-        results = Results(
-            out,
-            {
-                "task": task,
-                "strategy": {"name": strategy, **options["strategy"].model_dump()},
-                "verifier": verifier,
-                "budget": options["budget"].model_dump(exclude_none=True),
-                "seed": seed,
-                "rksc": {"calibration": calibration, "sibling": sibling, "audit": audit} if options["rksc"] else None,
-                "model": model,
-                "device": device,
-                "dtype": dtype,
-                "trees": trees,
-            },
-            trees,
-        )
-        if not resume:
-            results.check_new()
-        done = results.go_on(lines) if resume else set()
-        todo = [line for line in lines if str(line.fields["id"]) not in done]
-        if not todo:
-            _report(Tally(0, stopped="finished"), len(done), 0.0, as_json)
-            return
-        with loading(not as_json):
-            engine = open_engine(model, device, dtype, memory)
-        try:
-            searches = asolve_many(chosen, [line.problem for line in todo], engine=engine, **options)
-            _write_all(searches, results, todo, engine, len(done), as_json)
-        finally:
-            engine.close()
+        rksc = options["rksc"] and {"calibration": calibration, "sibling": sibling, "audit": options["rksc"].audit}
+        common = {
+            "task": task,
+            "strategy": {"name": strategy, **options["strategy"].model_dump()},
+            "verifier": verifier,
+            "budget": options["budget"].model_dump(exclude_none=True),
+            "seed": seed,
+            "rksc": rksc,
+            "model": model or "embedded",
+            "device": device,
+            "dtype": dtype,
+            "trees": trees,
+        }
+
+        def settings_for(problem: Any) -> dict[str, Any]:
+            """All that a result depends on; a problem the task refuses has no usual verifier."""
+            if verifier is None:
+                with suppress(RkscTotError):
+                    return {**common, "verifier": usual_verifier(chosen, validated(chosen, problem))}
+            return common
+
+        with Results(out, settings_for, trees) as results:
+            with _how_to_go_on():
+                if not resume:
+                    results.check_new()
+                earlier = Standing(has_check(chosen))
+                done = results.go_on(lines, earlier) if resume else set()
+                todo = [line for line in lines if str(line.fields["id"]) not in done]
+                if not todo:
+                    _report(Tally(earlier.checks, total=0, stopped="finished"), earlier, 0.0, as_json)
+                    return
+                with loading(not as_json):
+                    engine = open_engine(model, device, dtype, memory)
+            try:
+                searches = asolve_many(chosen, [line.problem for line in todo], engine=engine, **options)
+                _write_all(searches, results, todo, engine, earlier, as_json)
+            finally:
+                engine.close()
 
 
 def _write_all(
-    searches: AsyncOutcomes, results: Results, todo: Sequence[Line], engine: Any, earlier: int, as_json: bool
+    searches: AsyncOutcomes, results: Results, todo: Sequence[Line], engine: Any, earlier: Standing, as_json: bool
 ) -> None:
     """Run the searches, write each outcome, and report."""
     from rich.console import Console
@@ -170,33 +186,40 @@ def _write_all(
     async def write_all(interrupt: Interrupt) -> None:
         if (work := asyncio.current_task()) is not None:
             interrupt.then = partial(asyncio.get_running_loop().call_soon_threadsafe, work.cancel)
+            if interrupt.number is not None:  # it came before there was anything to end
+                interrupt.then()
         async for outcome in searches:
-            results.write(outcome, by_id[outcome.id])
+            written = results.write(outcome, by_id[outcome.id])
+            if written is not outcome:
+                tally.verdicts[outcome.verdict] -= 1
+                tally.verdicts[written.verdict] += 1
+                outcome = written
             if outcome.failure is not None and not failures:
                 failures.append(f"problem {outcome.id}: {outcome.failure}")
 
     try:
-        with Interrupt() as interrupt, results, run_progress(tally, engine, Console(stderr=True), not as_json):
+        with Interrupt() as interrupt, run_progress(tally, engine, Console(stderr=True), not as_json):
             asyncio.run(write_all(interrupt))
     except asyncio.CancelledError:
-        if not interrupt.came:
+        if interrupt.number is None:
             raise
-        tally.stopped = "interrupted"
+        tally.stopped = ENDED[interrupt.number]
     finally:
         _report(tally, earlier, time.perf_counter() - start, as_json)
-    if interrupt.came and tally.stopped != "finished":
-        raise KeyboardInterrupt
-    if tally.failed == tally.finished > 0 == earlier:
+    if interrupt.number is not None and tally.stopped != "finished":
+        raise Signalled(interrupt.number)
+    if tally.failed + tally.refused == tally.finished > 0 == earlier.done:
         raise RkscTotError(f"every search failed, such as {failures[0]}")
     if tally.stopped != "finished":
         raise typer.Exit(NOT_SOLVED)
 
 
-def _report(tally: Tally, earlier: int, seconds: float, as_json: bool) -> None:
+def _report(tally: Tally, earlier: Standing, seconds: float, as_json: bool) -> None:
     """What a run came to, on stdout; and on stderr how to go on where it did not come to its end."""
     from rich.console import Console
 
     from rksc_tot.cli.output import strict_json
+    from rksc_tot.outcome import SEARCHED
     from rksc_tot.show.run import record_of_run, run_summary
 
     record = record_of_run(tally, earlier, seconds)
@@ -204,8 +227,21 @@ def _report(tally: Tally, earlier: int, seconds: float, as_json: bool) -> None:
         print(strict_json(record))
     else:
         Console().print(run_summary(record))
-    if tally.stopped != "finished":
+    if tally.stopped == "finished":
+        return
+    if tally.cut and not any(tally.verdicts[ended] for ended in SEARCHED):  # the same call would come as far again
+        sys.stderr.write("no search finished within the run's budget; raise it or lower --concurrency\n")
+    sys.stderr.write(f"go on with: {_again(sys.argv)}\n")
+
+
+@contextmanager
+def _how_to_go_on() -> Iterator[None]:
+    """Say it on stderr where a Ctrl-C ends the block, for a run that has nothing to report yet."""
+    try:
+        yield
+    except KeyboardInterrupt:
         sys.stderr.write(f"go on with: {_again(sys.argv)}\n")
+        raise
 
 
 def _again(arguments: Sequence[str]) -> str:

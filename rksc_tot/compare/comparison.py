@@ -74,9 +74,9 @@ class Comparison:
     seed : int
     budget : Budget
         Of each single search.
-    at_once : int
-        Searches in flight together; what they find depends on it only by near ties, and by a budget in
-        seconds.
+    concurrency : int
+        Searches in flight together; what they find depends on it only by a budget in seconds, and by near ties where
+        the model is not ``batch_invariant``.
     on_result : callable
         Called with the contender's label after each problem.
     """
@@ -85,7 +85,7 @@ class Comparison:
     open_engine: Callable[[], Engine]
     seed: int = 0
     budget: Budget = Budget()
-    at_once: int = 8
+    concurrency: int = 8
     on_result: Callable[[str], None] = lambda label: None
 
     def run(self, contender: Contender, earlier: Sequence[Row] = ()) -> Row:
@@ -128,7 +128,7 @@ class Comparison:
             task,
             self.problems,
             engine=engine,
-            concurrency=self.at_once,
+            concurrency=self.concurrency,
             strategy=STRATEGIES.make(contender.strategy, **settings),
             verifier=_checker(task) if contender.verifier == EXACT else contender.verifier,
             budget=self.budget,

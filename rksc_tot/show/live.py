@@ -133,9 +133,10 @@ def _line(node: Seen, on_best_path: bool, signs: dict[str, str], width: int) -> 
 def _legend(signs: dict[str, str]) -> Text:
     meanings = (
         f"{signs['best'].strip()} best path",
-        f"{signs['done']} complete: its answer",
+        f"{signs['done']} answer",
         f"{signs['times']}2 reached twice",
-        f"{signs['more']} folded: not shown",
+        "pruned: given up",
+        f"{signs['more']} not shown",
     )
     return Text("   ".join(meanings), style="dim", no_wrap=True, overflow="ellipsis")
 

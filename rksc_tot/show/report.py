@@ -105,11 +105,9 @@ def _stopped(result: Result) -> list[Text]:
     return [Text(f"stopped: {one_line(result.stopped)}", style="yellow")]
 
 
-def _rejections(result: Result, most: int = 2) -> list[Text]:
-    """Why thoughts were turned away, where that may be why there is no answer."""
-    if result.answer is not None:
-        return []
-    common = list(result.rejections.items())[:most]
+def _rejections(result: Result) -> list[Text]:
+    """What thoughts were turned away for most often; the two commonest reasons where there is no answer."""
+    common = list(result.rejections.items())[: 2 if result.answer is None else 1]
     return [Text(f"rejected {count}\N{MULTIPLICATION SIGN}: {one_line(reason)}") for reason, count in common]
 
 

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rksc_tot.engine.base import Engine, Usage
-from rksc_tot.outcome import Tally
+from rksc_tot.outcome import Standing, Tally
 from rksc_tot.show.plain import one_line
 
 
@@ -57,29 +57,33 @@ def figures(tally: Tally, before: Usage, now: Usage, seconds: float) -> str:
         f"{tally.prefill_saved:.0%} prefill saved",
         f"KV {now.kv_bytes / 2**20:.1f}{budget} MiB",
     ]
-    if tally.checked:
+    if tally.finished and tally.solved is not None:
         parts.append(f"{tally.solved} solved")
-    if tally.failed:
-        parts.append(f"{tally.failed} failed")
+    parts += [f"{count} {name}" for name, count in (("failed", tally.failed), ("refused", tally.refused)) if count]
     return ", ".join(parts)
 
 
-def record_of_run(tally: Tally, earlier: int, seconds: float) -> dict[str, Any]:
-    """What a run came to, as plain values.
+def record_of_run(tally: Tally, earlier: Standing, seconds: float) -> dict[str, Any]:
+    """What all problems of a file have come to, as plain values.
 
-    ``problems``: of the file. ``earlier``: done in runs before this one; all that follows is about this one. ``finished``: have
-    an outcome. ``solved``: right answers, None where the task checked none. ``failed``; ``cut``: by a budget of the run.
-    ``not_started``: without an outcome, interrupted ones included. ``tokens``: sampled.
+    ``problems``: of the file; each is ``done``, ``cut`` by a budget of the run, or ``not_started``, which includes interrupted
+    ones. Of those done, ``earlier`` are of runs before this one, ``now`` of this one; ``solved`` have a right answer, None
+    where the task checked none; ``refused``: by the task; ``failed``; ``limited``: stopped by their own budget.
+    ``tokens`` (sampled), ``prefill_saved``, ``seconds`` and ``stopped`` are of this run alone.
     """
-    total = tally.total or 0
+    total = (tally.total or 0) + earlier.done
+    whole = Standing(tally.checks, earlier.verdicts + tally.verdicts, earlier.limited + tally.limited)
     return {
-        "problems": total + earlier,
-        "earlier": earlier,
-        "finished": tally.finished,
-        "solved": tally.solved if tally.checked else None,
-        "failed": tally.failed,
-        "cut": tally.cut,
-        "not_started": total - tally.finished,
+        "problems": total,
+        "done": whole.done,
+        "earlier": earlier.done,
+        "now": tally.done,
+        "solved": whole.solved,
+        "failed": whole.failed,
+        "refused": whole.refused,
+        "limited": whole.limited,
+        "cut": whole.cut,
+        "not_started": total - whole.finished,
         "tokens": tally.spent.tokens_sampled,
         "prefill_saved": tally.prefill_saved,
         "seconds": seconds,
@@ -92,18 +96,20 @@ def run_summary(record: Mapping[str, Any]) -> Table:
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim")
     table.add_column(overflow="fold")
-    solved = "not checked" if record["solved"] is None else f"{record['solved']} of {record['finished']}"
+    again = record["earlier"] > 0
     rare = [
-        ("done earlier", "earlier"),
         ("failed", "failed"),
+        ("refused by the task", "refused"),
+        ("stopped by its own budget", "limited"),
         ("cut by the run's budget", "cut"),
         ("not started", "not_started"),
     ]
     for name, value in (
         ("problems", f"{record['problems']}"),
-        ("solved", solved),
+        ("done", f"{record['done']}" + (f": {record['earlier']} earlier, {record['now']} now" if again else "")),
+        ("solved", "not checked" if record["solved"] is None else f"{record['solved']} of {record['done']}"),
         *((name, f"{record[key]}") for name, key in rare if record[key]),
-        ("tokens sampled", f"{record['tokens']}"),
+        ("tokens sampled", f"{record['tokens']}" + (" now" if again else "")),
         ("prefill saved", f"{record['prefill_saved']:.1%}"),
         ("seconds", f"{record['seconds']:.1f}"),
         ("stopped", one_line(str(record["stopped"]))),

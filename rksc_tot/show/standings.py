@@ -16,8 +16,16 @@ from rksc_tot.show.plain import one_line
 def standings(rows: Sequence[Row]) -> RenderableType:
     """One line a contender: solved with its 95 % interval, tokens, what sharing saved, seconds."""
     table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold")
-    table.add_column("strategy", overflow="fold", ratio=1)
-    for title in ("solved", "95 %", "tokens", "verifier", "prefill", "saved", "s"):
+    table.add_column("\nstrategy", overflow="fold", ratio=1)
+    for title in (
+        "\nsolved",
+        "\n95 %",
+        "tokens\nsampled",
+        "tokens\nverifier",
+        "tokens\nprefilled",
+        "prefill\nsaved",
+        "\ns",
+    ):
         table.add_column(title, justify="right", no_wrap=True)
     for row in rows:
         table.add_row(

@@ -111,6 +111,8 @@ def test_problems_may_come_from_a_file_a_line_each(tmp_path):
     (tmp_path / "p.txt").write_text("one\n\n  two \nthree\n")
     assert calibration_problems(file=tmp_path / "p.txt") == ["one", "two", "three"]
     assert len(calibration_problems(file=tmp_path / "p.txt", most=2)) == 2
+    (tmp_path / "p.jsonl").write_text('"one"\n{"problem": "two", "id": 7}\n')
+    assert calibration_problems(file=tmp_path / "p.jsonl") == ["one", "two"]
     (tmp_path / "empty.txt").write_text("\n")
     with pytest.raises(ConfigError, match="holds no problem"):
         calibration_problems(file=tmp_path / "empty.txt")

@@ -14,6 +14,8 @@ from typer.testing import CliRunner
 from rksc_tot.cli import commands as cli
 from rksc_tot.cli.failing import FAILED, INTERRUPTED, NOT_SOLVED, USAGE
 from rksc_tot.engine.mock import MockEngine
+from rksc_tot.errors import ConfigError
+from rksc_tot.lines import read_results
 from rksc_tot.solve import solve
 from rksc_tot.tasks.game24 import Game24
 from rksc_tot.tree import ReasoningTree
@@ -101,7 +103,7 @@ def test_other_keys_and_ids_are_carried_through_untouched():
     for line in given:
         kept = lines[line["problem"]]
         assert {key: kept[key] for key in line} == line
-        assert set(kept) - set(line) <= {"id", "result", "failure", "settings"}
+        assert set(kept) - set(line) <= {"id", "verdict", "result", "failure", "settings"}
     assert lines[PUZZLES[2]]["id"] == 3
 
 
@@ -146,13 +148,13 @@ def test_numbers_json_has_not_are_written_as_texts():
 
 def test_the_summary_counts_what_was_done():
     record = json.loads(run(quoted([*PUZZLES, "1 1 1 1"]), "--json").stdout)
-    assert (record["problems"], record["finished"], record["failed"], record["not_started"]) == (5, 5, 1, 0)
+    assert [record[name] for name in ("problems", "done", "refused", "failed", "not_started")] == [5, 5, 1, 0, 0]
     assert record["solved"] == sum(bool(line["result"] and line["result"]["correct"]) for line in results())
     assert record["tokens"] == sum(line["result"]["ledger"]["tokens_sampled"] for line in results() if line["result"])
     assert 0 < record["prefill_saved"] < 1
     assert record["stopped"] == "finished"
     shown = run(quoted([*PUZZLES, "1 1 1 1"]), out="2.jsonl")
-    for part in ("problems", "solved", "failed", "tokens sampled", "prefill saved", "seconds", "finished"):
+    for part in ("problems", "solved", "refused by the task", "tokens sampled", "prefill saved", "seconds", "finished"):
         assert part in shown.stdout
     assert "not started" not in shown.stdout
     assert shown.stderr == ""
@@ -163,6 +165,11 @@ def test_a_problem_the_task_refuses_is_that_problems_failure():
     assert result.exit_code == 0
     assert [line["id"] for line in results() if line["failure"]] == [1]
     assert "no way to make 24" in results()[0]["failure"]
+    assert results()[0]["verdict"] == "refused"
+    before = Path("r.jsonl").read_bytes()
+    again = run(quoted(["1 1 1 1", *PUZZLES]), "--resume", "--json")
+    assert (again.exit_code, json.loads(again.stdout)["refused"], json.loads(again.stdout)["now"]) == (0, 1, 0)
+    assert Path("r.jsonl").read_bytes() == before
 
 
 def test_every_search_failed_is_an_error():
@@ -213,7 +220,7 @@ def no_model(monkeypatch):
         ('{"problem": "x", "id": 1}', "line 2 has the id 1 of line 1"),
         ('{"problem": "x", "id": "1"}', "line 2 has the id '1' of line 1"),
         ('{"problem": "x", "result": 1}', "line 2 has the key 'result'"),
-        ("[" * 99999, "line 2 is no JSON"),
+        ("[" * 99999, "line 2 is nested more than 100 deep"),
         ('"' + "9" * 5 + '" 1', "line 2 is no JSON"),
         ("9" * 5000, "line 2 is no JSON"),
     ],
@@ -285,7 +292,7 @@ def test_a_run_gone_on_with_equals_one_that_was_not_interrupted(kept, torn):
     Path("r.jsonl").write_bytes(b"".join(lines[:kept]) + torn.encode())
     result = run(quoted(), "--resume", "--json")
     assert result.exit_code == 0
-    assert (json.loads(result.stdout)["earlier"], json.loads(result.stdout)["finished"]) == (kept, 4 - kept)
+    assert (json.loads(result.stdout)["earlier"], json.loads(result.stdout)["now"]) == (kept, 4 - kept)
     assert results() == expected
     assert not Path("r.jsonl.new").exists()
 
@@ -310,10 +317,10 @@ def test_what_results_do_not_depend_on_may_change_when_a_run_is_gone_on_with():
     [
         (["--seed", "1"], "found with seed 0, not 1"),
         (["--set", "k=7"], "found with strategy {'name': 'bfs', 'b': 2, 'k': 6}, not"),
-        (["--verifier", "random"], "found with verifier None, not 'random'"),
+        (["--verifier", "random"], "found with verifier 'lm_value', not 'random'"),
         (["--max-nodes", "9"], "found with budget {}, not {'nodes': 9}"),
         (["--max-kv", "1MiB"], "found with budget {}, not {'kv_bytes': 1048576}"),
-        (["--model", "other"], "found with model None, not 'other'"),
+        (["--model", "other"], "found with model 'embedded', not 'other'"),
         (["--dtype", "bfloat16"], "found with dtype 'float32', not 'bfloat16'"),
         (["--trees"], "found with trees False, not True"),
         (["--calibration", "embedded"], "found with rksc None, not"),
@@ -341,10 +348,10 @@ def test_results_of_other_problems_are_refused():
 
 
 def test_what_failed_is_done_again(monkeypatch):
-    expected, original = whole(), Game24.validate
-    monkeypatch.setattr(Game24, "validate", lambda self, p: 1 / 0 if p == "1 2 3 4" else original(self, p))
+    expected, original = whole(), Game24.prompt
+    monkeypatch.setattr(Game24, "prompt", lambda self, p: 1 / 0 if p == (1, 2, 3, 4) else original(self, p))
     run(quoted())
-    monkeypatch.setattr(Game24, "validate", original)
+    monkeypatch.setattr(Game24, "prompt", original)
     assert [line["id"] for line in results() if line["failure"]] == [2]
     assert run(quoted(), "--resume").exit_code == 0
     assert results() == expected
@@ -360,13 +367,89 @@ def test_a_budget_of_the_run_stops_it_and_the_rest_can_be_gone_on_with():
     record = json.loads(result.stdout)
     assert record["stopped"] == "the run's budget of 30 nodes is used up"
     assert record["cut"] > 0
-    assert record["finished"] + record["not_started"] == 4
+    assert record["done"] + record["cut"] + record["not_started"] == 4
+    assert record["limited"] == 0
     lines = results()
     assert sum(line["result"]["ledger"]["nodes"] for line in lines) <= 30
-    assert [line["result"]["cut"] for line in lines].count(True) == record["cut"]
+    assert [line["verdict"] for line in lines].count("cut") == record["cut"]
+    assert [line["verdict"] for line in lines].count("right") == record["solved"]
     assert "go on with: rksc-tot " in result.stderr
     assert run(quoted(), "--resume").exit_code == 0
     assert results() == expected
+
+
+def test_a_budget_no_search_comes_to_its_end_within_is_called_so():
+    result = run(quoted(), "--run-max-nodes", "5", "--concurrency", "4")
+    assert result.exit_code == NOT_SOLVED
+    assert "no search finished within the run's budget; raise it or lower --concurrency\n" in result.stderr
+    enough = run(quoted(), "--resume", "--run-max-nodes", "40", "--concurrency", "1")
+    assert {line["verdict"] for line in results()} > {"cut"}
+    assert "no search finished" not in enough.stderr
+
+
+def test_a_right_answer_of_a_search_that_was_cut_is_not_yet_a_solved_problem():
+    for nodes in range(1, 99):  # one after the other, until one has an answer and is not yet done
+        Path("r.jsonl").unlink(missing_ok=True)
+        record = json.loads(run(quoted(["1 2 3 4"]), "--run-max-nodes", str(nodes), "--json").stdout)
+        [line] = results()
+        assert (line["verdict"], record["solved"], record["done"], record["cut"]) == ("cut", 0, 0, 1)
+        if line["result"]["correct"]:
+            return
+    pytest.fail("there was no right answer before the end")
+
+
+def test_searches_that_their_own_budget_stopped_are_counted():
+    record = json.loads(run(quoted(), "--max-nodes", "3", "--json").stdout)
+    assert (record["limited"], record["done"], record["solved"], record["stopped"]) == (4, 4, 0, "finished")
+    assert "solved 0 of 4" in " ".join(run(quoted(), "--max-nodes", "3", out="2.jsonl").stdout.split())
+
+
+# -- reading it again ----------------------------------------------------------------------------------------------------
+
+
+def test_a_results_file_is_read_with_its_trees_and_without_a_torn_line():
+    run(quoted(["1 1 1 1", *PUZZLES]), "--trees")
+    with Path("r.jsonl").open("ab") as file:
+        file.write(b'{"id": 9, "prob')
+    lines = list(read_results("r.jsonl"))
+    assert sorted(line["id"] for line in lines) == [1, 2, 3, 4, 5]
+    for line in lines:
+        if line["verdict"] == "refused":
+            assert line["result"] is None
+            continue
+        alone = solve("game24", line["problem"], engine=player(), strategy=cli_strategy())
+        assert line["result"]["tree"] == alone.tree
+        assert line["verdict"] == {True: "right", False: "wrong", None: "unanswered"}[alone.correct]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"verdict": "fine"},
+        {"verdict": None},
+        {"verdict": "failed"},
+        {"failure": "x"},
+        {"result": None},
+        {"settings": 1},
+    ],
+)
+def test_a_line_that_is_no_result_is_named_by_the_reader(change):
+    run(quoted(PUZZLES[:2]))
+    first, second = Path("r.jsonl").read_text(encoding="utf-8").splitlines()
+    Path("r.jsonl").write_text(f"{first}\n{json.dumps(json.loads(second) | change)}\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"^'r.jsonl', line 2 is no result"):
+        list(read_results("r.jsonl"))
+    with pytest.raises(ConfigError, match="cannot be read"):
+        list(read_results("none.jsonl"))
+
+
+def test_a_line_names_the_verifier_and_the_model_that_were_used():
+    run(quoted(PUZZLES[:1]))
+    run(quoted(PUZZLES[:1]), "--verifier", "likelihood", "--model", "embedded", out="2.jsonl")
+    said = [results(out)[0]["settings"] for out in ("r.jsonl", "2.jsonl")]
+    assert [each["verifier"] for each in said] == ["lm_value", "likelihood"]
+    assert [each["model"] for each in said] == ["embedded", "embedded"]
+    assert run(quoted(PUZZLES[:1]), "--resume", "--verifier", "lm_value").exit_code == 0
 
 
 def test_a_budget_of_kv_is_kept_by_each_search():
@@ -404,6 +487,25 @@ def test_ctrl_c_leaves_whole_lines_and_says_how_to_go_on(monkeypatch):
     assert results() == expected
 
 
+def test_a_sigterm_ends_it_as_a_first_ctrl_c_does_and_with_143(monkeypatch):
+    def told_to_end(text, rng):
+        if "5 11" in text.split("\n")[0]:
+            pytest.fail("went on")
+        if not ended:
+            ended.append(os.kill(os.getpid(), signal.SIGTERM))
+        return write(text, rng)
+
+    ended: list[None] = []
+    monkeypatch.setattr(cli, "open_engine", lambda *_: player(told_to_end))
+    before = signal.getsignal(signal.SIGTERM)
+    result = run(quoted(), "--concurrency", "1")
+    assert result.exit_code == 128 + signal.SIGTERM
+    assert "stopped" in result.stdout
+    assert "go on with: rksc-tot " in result.stderr
+    assert result.stderr.endswith("error: terminated\n")
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
 def test_a_second_ctrl_c_ends_it_at_once(monkeypatch):
     def interrupted_twice(text, rng):
         os.kill(os.getpid(), signal.SIGINT)
@@ -412,7 +514,7 @@ def test_a_second_ctrl_c_ends_it_at_once(monkeypatch):
 
     monkeypatch.setattr(cli, "open_engine", lambda *_: player(interrupted_twice))
     assert run(quoted()).exit_code == INTERRUPTED
-    assert results() == []
+    assert not Path("r.jsonl").exists()
 
 
 def test_a_kill_leaves_a_file_that_can_be_gone_on_with():

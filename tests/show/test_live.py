@@ -109,7 +109,7 @@ def test_every_sign_of_the_tree_is_explained_under_it(encoding):
             live.update(event)
     console.file.seek(0)
     *tree, legend, _ = console.file.read().splitlines()
-    for sign in ("▶", "●", "×", "…") if encoding == "utf-8" else (">", "=", "x", "..."):
+    for sign in ("▶", "●", "×", "pruned", "…") if encoding == "utf-8" else (">", "=", "x", "pruned", "..."):
         assert any(sign in line for line in tree)
         assert sign in legend
 

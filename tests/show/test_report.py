@@ -57,7 +57,15 @@ def test_a_report_without_an_answer_says_what_thoughts_were_turned_away_for():
     lines = shown(report(result(answer=None, correct=None, rejections=rejections))).splitlines()
     said = [line.strip() for line in lines if line.startswith("rejected")]
     assert said == ["rejected 9×: parse raised ZeroDivisionError", "rejected 3×: the thought is empty"]
-    assert "rejected 9" not in shown(report(result(rejections=rejections)))
+
+
+def test_a_report_with_an_answer_says_the_commonest_reason_alone():
+    rejections = {"parse raised ZeroDivisionError": 9, "the thought is empty": 3}
+    lines = shown(report(result(rejections=rejections))).splitlines()
+    assert [line.strip() for line in lines if line.startswith("rejected")] == [
+        "rejected 9×: parse raised ZeroDivisionError"
+    ]
+    assert "rejected 9" not in shown(report(result()))
 
 
 def test_hostile_text_is_shown_as_text():
