@@ -2,8 +2,9 @@
 
 ``python -m benchmarks.roofline [--json] [--quick] [--shape NAME] [--device cuda] [--dtype bfloat16]``. The model has random
 weights. The *roof* is every weight matrix times the rows of the step, one after the other, layer by layer; the head only
-times the rows whose logits are wanted. Where there are two ways to multiply (torch's own linear, and oneDNN's packed one for
-single precision on a CPU), the roof takes for each matrix and number of rows the one that is faster here. Norms, rotations,
+times the rows whose logits are wanted. Where there are two ways to multiply (torch's own linear, and oneDNN's packed one on
+a CPU), the roof takes for each matrix and number of rows the one that is faster here. It takes one matrix at a time, where the
+engine multiplies by those that read the same input at once. Norms, rotations,
 activations and the products of attention itself are not in the roof, so that 1 cannot be reached.
 
 ``decode_fraction.B``: the roof over the whole of a step (sampling, plan, forward pass, bookkeeping) that computes one token
@@ -40,8 +41,8 @@ from benchmarks.baselines import SAMPLING
 from benchmarks.paper import KV_BYTES, SHAPES, random_model, ratio, twin, word_tokenizer, work
 from benchmarks.report import environment, flat
 from benchmarks.steps import Step, WatchedEngine, shares
+from rksc_tot.engine import packing
 from rksc_tot.engine.base import Account, GenerateRequest
-from rksc_tot.engine.packing import PackedLinear
 from rksc_tot.seeds import stream_keys
 
 PREFIX = 256
@@ -62,9 +63,12 @@ class Roof:
         head = model.get_output_embeddings()
         body = [layer for layer in model.modules() if isinstance(layer, nn.Linear) and layer is not head]
         self._layers = [*((layer, False) for layer in body), (head, True)]
-        packs = model.device.type == "cpu" and model.dtype == torch.float32 and torch.backends.mkldnn.is_available()
+        packs = packing.worth_packing(model)
         self._ways: dict[nn.Linear, list[Product]] = {
-            layer: [partial(F.linear, weight=layer.weight), *([PackedLinear(layer)] if packs else [])]
+            layer: [
+                partial(F.linear, weight=layer.weight),
+                *([partial(packing.Product([layer]), place=slice(None))] if packs else []),
+            ]
             for layer, _ in self._layers
         }
         self._fastest: dict[tuple[int, ...], int] = {}  # by rows and shape of the matrix

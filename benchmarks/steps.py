@@ -15,7 +15,7 @@ import torch
 from rksc_tot.engine.transformers_engine import TransformersEngine
 
 FILES = {
-    "attention": ("attention.py", "arena.py", "observed.py"),
+    "attention": ("attention.py", "arena.py", "fused.py", "observed.py", "products.py", "vectors.py"),
     "planning": ("plan.py", "sharing.py", "passes.py", "turns.py"),
     "sampling": ("sampler.py", "streams.py"),
 }
@@ -70,11 +70,10 @@ def shares(profile: cProfile.Profile) -> dict[str, float]:
     for (file, _, name), (_, _, own, _, callers) in stats.stats.items():
         if file != BUILT_IN:
             found[part_of(file)] += own
-        elif is_product(name):
-            found["linear"] += own
         else:
             for (caller, _, _), (_, _, seconds, _) in callers.items():
-                found[part_of(caller)] += seconds
+                part = part_of(caller)
+                found["linear" if is_product(name) and part != "attention" else part] += seconds
     whole = sum(found.values())
     return {part: round(seconds / whole, 4) for part, seconds in found.items()}
 
