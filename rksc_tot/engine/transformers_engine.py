@@ -35,8 +35,8 @@ from rksc_tot.engine.facts import bytes_per_token, eos_ids, vocabulary_size
 from rksc_tot.engine.forward import Forward
 from rksc_tot.engine.handle import KVHandle
 from rksc_tot.engine.jobs import Generation, Job
-from rksc_tot.engine.memory import keep_freed_memory
 from rksc_tot.engine.packing import worth_packing
+from rksc_tot.engine.process import idle_threads, keep_freed_memory
 from rksc_tot.engine.stepper import Stepper
 from rksc_tot.engine.text import continuation, label_tokens
 from rksc_tot.errors import CacheError, ConfigError, ContextOverflow, EngineError
@@ -97,6 +97,7 @@ class TransformersEngine:
         self.name = name or str(model.config._name_or_path)
         if model.device.type == "cpu":
             keep_freed_memory()
+        self._idle_threads = idle_threads()
         arena = Arena(1 << 62)
         forward, self.capabilities = probe(model, arena, packed=worth_packing(model) if pack is None else pack)
         if policy.heeds_attention:
@@ -437,6 +438,7 @@ class TransformersEngine:
         step = self._steps.get(loop)
         if step is None:
             self._steps = {other: step for other, step in self._steps.items() if not other.is_closed()}
+            self._idle_threads()
             try:
                 step = self._steps[loop] = loop.run_in_executor(self._worker, self._step)
             except RuntimeError:

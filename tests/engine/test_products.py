@@ -1,12 +1,9 @@
 """The products of attention: by either way, with the same bits."""
 
-import ctypes
-
 import pytest
 import torch
 
 from rksc_tot.engine import products
-from rksc_tot.engine.memory import keep_freed_memory
 from rksc_tot.engine.plan import LONG_PROMPT, SEAM
 from rksc_tot.engine.products import add_weights_times_values, queries_times_keys
 
@@ -56,18 +53,3 @@ def test_wide_heads_go_one_way_whatever_the_size(monkeypatch):
     monkeypatch.setattr(products, "_linear", lambda *_: calls.append(1))
     queries_times_keys(torch.randn(1, 400, 2 * SEAM), torch.randn(1, 400, 2 * SEAM), torch.empty(1, 400, 400))
     assert not calls  # there the two ways differ in the last bits
-
-
-def test_freed_memory_is_kept_where_the_c_library_can(monkeypatch):
-    asked = []
-
-    class Library:
-        @staticmethod
-        def mallopt(*setting):
-            asked.append(setting)
-
-    monkeypatch.setattr(ctypes, "CDLL", lambda _: Library)
-    keep_freed_memory()
-    assert len(asked) == 2
-    monkeypatch.setattr(ctypes, "CDLL", lambda _: object())  # another library
-    keep_freed_memory()
