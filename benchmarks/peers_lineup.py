@@ -93,8 +93,12 @@ class Peers:
 
     def _continuous_batching(self) -> Search:
         backend = ContinuousBatching(twin(self.subject.model))
-        self.stack.callback(backend.close)
-        return self._here(backend)
+
+        def one(prompt: str, shape: Shape) -> Tally:
+            with backend:
+                return search(backend, self.subject.problem(prompt), shape)
+
+        return one
 
     def _vllm(self) -> Search:
         asked = {"model": str(self.subject.folder), "context": self._longest}

@@ -81,13 +81,20 @@ class ContinuousBatching:
 
     def __init__(self, model: PreTrainedModel) -> None:
         self.rows = Rows(model)
+        self.model: Any = model
+        self.manager: Any = None
+
+    def __enter__(self) -> ContinuousBatching:
         config = ContinuousBatchingConfig(
             page_size=PAGE, num_blocks=PAGES_HELD, max_batch_tokens=MOST_ROWS, return_logprobs=True,
             auto_switch_to_flash=False, seed=0,
         )  # fmt: skip
-        init: Any = model.init_continuous_batching
-        self.manager = init(generation_config=sampling(1, eos_token_id=-1), continuous_batching_config=config)
+        generation = sampling(1, eos_token_id=-1)
+        self.manager = self.model.init_continuous_batching(
+            generation_config=generation, continuous_batching_config=config
+        )
         self.manager.start()
+        return self
 
     def grow(self, paths: Sequence[Path], branches: int, new: int) -> list[list[Path]]:
         replies = self._ask(paths, branches, new)
@@ -118,7 +125,8 @@ class ContinuousBatching:
     def prefilled(self) -> int:
         return self.rows.prefilled
 
-    def close(self) -> None:
+    def __exit__(self, *_: object) -> None:
+        """Its thread would go on, and with it helpers that slow down whoever computes next."""
         self.manager.stop(block=True)
         self.manager.destroy()
 

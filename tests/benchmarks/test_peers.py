@@ -74,13 +74,10 @@ def test_generate_computes_every_path_for_every_branch_and_every_question_and_no
 
 
 def test_continuous_batching_shares_all_whole_pages(subject, text):
-    peer = ContinuousBatching(subject.model)
-    try:
+    with ContinuousBatching(subject.model) as peer:
         tally = search(peer, subject.problem(text), SHAPE)
         other = random_text(subject.tokenizer, SHAPE.prompt, "another")
         again = search(peer, subject.problem(other), SHAPE)
-    finally:
-        peer.close()
     assert tally.shape == again.shape == Tally.expected(SHAPE).shape
 
     def unshared(length):  # what is computed of a path that has been written: its last token had not been
