@@ -46,6 +46,40 @@ class SharedKV(Lossy):
     sent_back: int = 0
 
 
+class ReducedKV(Lossy):
+    """KV that a keep policy let go of.
+
+    ``acted``: how often a path or a thought was reduced. ``tokens``: those whose KV was let go. ``rows``: computed upon a
+    reduced path, so not exact. ``audited``: thoughts whose next token was also computed upon the full path; ``flips``: of
+    those, how many had another likeliest next token. ``kl``: the sum over them of KL(full || reduced), nats. ``audit_rows``:
+    computed for audits.
+    """
+
+    tokens: int = 0
+    rows: int = 0
+    audit_rows: int = 0
+    kl: float = 0.0
+
+
+class Verified(BaseModel):
+    """Tokens drafted upon reduced KV and verified upon all of it (VeriCache): nothing of it is in the result.
+
+    ``drafted`` = ``accepted`` + ``rejected``, tokens of branches: those that were drawn in earnest as drafted, and the others.
+    ``rounds``: how often a generation was verified; ``rows``: computed for drafts.
+    """
+
+    drafted: int = 0
+    accepted: int = 0
+    rejected: int = 0
+    rounds: int = 0
+    rows: int = 0
+
+    @property
+    def acceptance(self) -> float | None:
+        """Share of the drafted tokens that were accepted, None before the first."""
+        return self.accepted / self.drafted if self.drafted else None
+
+
 class Ledger(BaseModel):
     """Counters of one search. All are whole numbers but ``seconds``.
 
@@ -64,6 +98,7 @@ class Ledger(BaseModel):
     verifier was asked about. ``proposal_tokens``: scratch rows of *propose* prompts and replies, which are on no path.
     ``forward_passes``: passes that computed something for this search; several searches may share one.
     ``evicted_tokens``: resident tokens that went to make room for this search.
+    ``restored_tokens``: whose KV was copied back from an offload store rather than computed again.
     ``backoffs``: passes with rows of this search that ran out of memory and were tried again with fewer rows.
     ``verifier_layers``: decoder layers run for label questions, summed over questions; ``verifier_layers_full``: what that
     would have been without exits and skips.
@@ -72,6 +107,8 @@ class Ledger(BaseModel):
     not decoded to their end because another was decisive.
     ``phrasing``: prompts that took over the KV of another wording (ASKS). ``sibling``: thoughts that became one with a sibling
     of other words.
+    ``keep``: paths and thoughts whose KV a keep policy reduced.
+    ``verified``: tokens that were drafted first, where the engine is lossless.
     ``peak_kv_bytes``: most KV resident in the engine during a pass of this search, what other searches left included.
     ``nodes``: thoughts that became nodes. ``merged``: thoughts that led to a state already in the tree, or became one with a
     sibling. ``rejected``: thoughts the task turned away, truncated ones included.
@@ -89,6 +126,7 @@ class Ledger(BaseModel):
     proposal_tokens: int = 0
     forward_passes: int = 0
     evicted_tokens: int = 0
+    restored_tokens: int = 0
     backoffs: int = 0
     verifier_layers: int = 0
     verifier_layers_full: int = 0
@@ -97,6 +135,8 @@ class Ledger(BaseModel):
     rival_stop: Lossy = Field(default_factory=Lossy)
     phrasing: SharedKV = Field(default_factory=SharedKV)
     sibling: SharedKV = Field(default_factory=SharedKV)
+    keep: ReducedKV = Field(default_factory=ReducedKV)
+    verified: Verified = Field(default_factory=Verified)
     peak_kv_bytes: int = 0
     nodes: int = 0
     merged: int = 0

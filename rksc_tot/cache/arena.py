@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -47,6 +50,31 @@ class Arena:
         self.keys[layer].index_copy_(1, slots, keys)
         self.values[layer].index_copy_(1, slots, values)
         return self.keys[layer], self.values[layer]
+
+    @torch.inference_mode()
+    def copy(self, source: Sequence[int], target: Sequence[int]) -> None:
+        """Copy rows from slots ``[n]`` to others, and what is known of the attention they got."""
+        for parts in (self.keys, self.values):
+            for part in parts.values():
+                read, write = (torch.tensor(slots, device=part.device) for slots in (source, target))
+                part.index_copy_(1, write, part.index_select(1, read))
+        if self.observed is not None:
+            self.observed.copy(source, target)
+
+    @torch.inference_mode()
+    def compact(self, slots: Sequence[int], kept: np.ndarray) -> None:
+        """Move the rows of ``slots [n]`` that each layer and head keeps, ``kept [L, Hk, k]`` as indexes into them, ascending,
+        into the first ``k`` of them; what the others hold has no meaning then.
+        """
+        layers = sorted(self.keys)
+        device = self.keys[layers[0]].device
+        places = torch.tensor(slots, device=device)
+        for layer, of_layer in zip(layers, torch.from_numpy(kept).to(device), strict=True):
+            rows = places[of_layer][..., None]  # [Hk, k, 1]
+            for part in (self.keys[layer], self.values[layer]):
+                part[:, places[: rows.shape[1]]] = part.gather(1, rows.expand(-1, -1, part.shape[2]))
+        if self.observed is not None:
+            self.observed.forget(places[: kept.shape[-1]])
 
     def read(self, layer: int) -> tuple[Tensor, Tensor]:
         """Keys and values of a layer."""

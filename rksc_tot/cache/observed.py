@@ -1,26 +1,33 @@
-"""How much attention later rows have paid to each slot, for eviction that heeds it."""
+"""How much attention later rows have paid to each slot, for eviction and keep policies that heed it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
 
 class Observed:
-    """Attention by slot, added up over layers, heads and rows since the slot was last written."""
+    """Attention by slot, added up over rows since the slot was last written: over layers and heads, and of each."""
 
     def __init__(self) -> None:
         self._mass = torch.zeros(0, dtype=torch.float64)  # [rows]
         self._seen = torch.zeros(0, dtype=torch.float64)  # how often a row of a head could have looked there
+        self._lately: dict[int, Tensor] = {}  # by layer, [Hk, rows]: what :meth:`lately` has not told yet
 
-    def note(self, slots: Tensor, mass: Tensor, seen: Tensor) -> None:
-        """Add attention probabilities ``mass [n]``, of ``seen [n]`` looks, to ``slots [n]``; a slot may come repeatedly."""
-        slots = slots.cpu()
+    def note(self, layer: int, slots: Tensor, mass: Tensor, seen: Tensor) -> None:
+        """Add a layer's attention probabilities ``mass [Hk, n]``, of ``seen [n]`` looks, to ``slots [n]``; a slot may come
+        repeatedly.
+        """
+        slots, mass = slots.cpu(), mass.double().cpu()
         self._grow(int(slots.max()) + 1)
-        self._mass.index_add_(0, slots, mass.double().cpu())
+        self._mass.index_add_(0, slots, mass.sum(0))
         self._seen.index_add_(0, slots, seen.double().cpu())
+        if layer not in self._lately:
+            self._lately[layer] = torch.zeros(len(mass), len(self._mass), dtype=torch.float64)
+        self._lately[layer].index_add_(1, slots, mass)
 
     def forget(self, slots: Tensor) -> None:
         """The slots are written anew."""
@@ -28,6 +35,14 @@ class Observed:
         self._grow(int(slots.max()) + 1)
         self._mass[slots] = 0
         self._seen[slots] = 0
+        for of_layer in self._lately.values():
+            of_layer[:, slots] = 0
+
+    def copy(self, source: Sequence[int], target: Sequence[int]) -> None:
+        """What was paid to some slots is what others begin with."""
+        self._grow(max(*source, *target, 0) + 1)
+        for held in (self._mass, self._seen, *self._lately.values()):
+            held[..., target] = held[..., source]
 
     def share(self, slots: Sequence[int]) -> float:
         """The mean share of a look that went to these slots, 0..1; 0 where nobody could have looked."""
@@ -35,7 +50,17 @@ class Observed:
         seen = float(self._seen[known].max()) if known else 0.0
         return min(1.0, float(self._mass[known].sum()) / seen) if seen else 0.0
 
+    @torch.inference_mode()
+    def lately(self, slots: Sequence[int]) -> np.ndarray:
+        """What each layer and head has paid to these slots since it was asked last, ``[L, Hk, n]``."""
+        self._grow(max(slots, default=0) + 1)
+        found = [self._lately[layer][:, slots].numpy() for layer in sorted(self._lately)]
+        for of_layer in self._lately.values():
+            of_layer[:, slots] = 0
+        return np.stack(found)
+
     def _grow(self, rows: int) -> None:
         if rows > len(self._mass):
-            more = torch.zeros(max(rows, 2 * len(self._mass)) - len(self._mass), dtype=torch.float64)
-            self._mass, self._seen = torch.cat([self._mass, more]), torch.cat([self._seen, more])
+            more = max(rows, 2 * len(self._mass)) - len(self._mass)
+            self._mass, self._seen = (torch.cat([old, old.new_zeros(more)]) for old in (self._mass, self._seen))
+            self._lately = {n: torch.cat([old, old.new_zeros(len(old), more)], 1) for n, old in self._lately.items()}

@@ -20,11 +20,11 @@ A path may also hang from an origin of its own (:meth:`PrefixTree.sprout`), wher
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from rksc_tot.cache.pool import SlotPool
-from rksc_tot.cache.segment import Payer, Segment
-from rksc_tot.cache.victims import UNREFERRED, Victims
+from rksc_tot.cache.segment import Payer, Segment, Stored
+from rksc_tot.cache.victims import PROMPT, UNREFERRED, Victims
 from rksc_tot.errors import AccountFull, CacheError
 from rksc_tot.policies.eviction import EvictionPolicy
 from rksc_tot.policies.rsbcm import RSBCM
@@ -39,6 +39,12 @@ class PrefixTree:
         self.pool = pool
         self.evicted_tokens = 0
         """Tokens that went to make room, so far."""
+        self.flawed = False
+        """Whether anything was ever reduced."""
+        self.relief: Callable[[int], None] | None = None
+        """Reduces what handles refer to until so many slots are free, or as far as that goes, before any of it is evicted."""
+        self.shelve: Callable[[Segment], None] | None = None
+        """Keeps a copy of a segment's KV, some of which is about to go although somebody refers to it."""
         self._clock = 0
         self._made = 0
         self._victims = Victims(policy or RSBCM())
@@ -88,6 +94,16 @@ class PrefixTree:
             return at
         return self.walk(at, (token,))
 
+    def join(self, at: Segment) -> None:
+        """Make one segment of ``at`` and those above it that differ from it in nothing but their tokens."""
+        while (high := at.parent) is not None and high.parent is not None and high.is_one_with(at):
+            high.hand_down(at)
+            high.parent.children[high.tokens[0]] = at
+            high.parent.stored_children.pop(high, None)
+            if at.reach:
+                high.parent.stored_children[at] = None
+            self._victims.offer(at)
+
     # -- who needs what ----------------------------------------------------------------------------------------------
 
     def hold(self, at: Segment, prompt: bool = False) -> None:
@@ -119,8 +135,8 @@ class PrefixTree:
             segment.pins -= 1
         self._settle(at)
 
-    def rate(self, at: Segment, importance: float) -> None:
-        """Say how important ``at`` is, and what is unrated below it; costs a look at each of those.
+    def rate(self, at: Segment, importance: float, score: float | None = None) -> None:
+        """Say how important ``at`` is, and what is unrated below it; costs a look at each of those. ``score``: why.
 
         It stays so until it is rated anew, or forgotten, also for a later search that walks the same path.
 
@@ -131,7 +147,7 @@ class PrefixTree:
         """
         if math.isnan(importance):
             raise CacheError("an importance is not a number", hint="give the path a finite score")
-        at.importance = importance
+        at.importance, at.score = importance, score
         heirs = [at]
         for segment in heirs:
             self._victims.offer(segment)
@@ -139,46 +155,110 @@ class PrefixTree:
 
     # -- residency ---------------------------------------------------------------------------------------------------
 
-    def missing(self, at: Segment) -> list[tuple[Segment, int]]:
+    def missing(self, at: Segment, exact: bool = False) -> list[tuple[Segment, int]]:
         """(segment, first missing token) for what must be computed before ``at`` is resident, top down.
 
-        What is stored is stored top down, so it takes a look at those and one more.
+        What is stored is stored top down, so it takes a look at those and one more. ``exact``: also what was let go, or was
+        computed where something had been; the first of it comes first, and what it stands on is whole.
         """
+        if exact and self.flawed:
+            return [(segment, segment.first_flaw()) for segment in at.lineage() if not segment.whole]
         found: list[tuple[Segment, int]] = []
         segment: Segment | None = at
         while segment is not None and segment.parent is not None and not segment.resident:
-            found.append((segment, len(segment.slots)))
+            found.append((segment, segment.reach))
             segment = segment.parent
+        if not found and at.kept is not None and at.kept[-1:] != [len(at.tokens) - 1]:
+            found.append((at, len(at.tokens) - 1))  # logits come from the last token
         return found[::-1]
 
-    def store(self, segment: Segment, slots: list[int], payer: Payer | None = None) -> int:
+    def store(self, segment: Segment, slots: list[int], payer: Payer | None = None, first: int | None = None) -> int:
         """Give the next missing tokens of ``segment`` their slots; returns how many of them are stored for the first time.
 
-        ``payer``: on whose account; nobody else may have paid for the first ones (see :meth:`part`).
+        ``payer``: on whose account; nobody else may have paid for the first ones (see :meth:`part`). ``first``: where they
+        begin instead, as :meth:`missing` gave it for a segment that is reduced or not exact; what is kept of them is stored
+        again in the slots it has.
         """
+        first = segment.reach if first is None else first
+        end = first + len(slots)
+        sound = first <= segment.first_flaw() and (not self.flawed or all(s.whole for s in segment.lineage()[:-1]))
         before = len(segment.slots)
+        payer = segment.payer if first < segment.reach else payer
+        segment.put(first, slots)
+        if sound:
+            segment.sound = max(segment.sound, end)
         segment.payer = payer
         if payer is not None:
-            payer.kv_rows += len(slots)
-        segment.slots.extend(slots)
-        new = max(0, len(segment.slots) - max(before, segment.stored_once))
-        segment.stored_once = max(segment.stored_once, len(segment.slots))
-        if segment.slots and segment.parent is not None:
+            payer.kv_rows += len(segment.slots) - before
+        new = max(0, end - max(first, segment.stored_once))
+        segment.stored_once = max(segment.stored_once, end)
+        if segment.parent is not None:
             segment.parent.stored_children[segment] = None
         self._victims.offer(segment)
         return new
+
+    def again(self, segment: Segment) -> None:
+        """Note that its last token is about to be computed once more, upon what is kept of its path now."""
+        if self.flawed and not all(above.whole for above in segment.lineage()[:-1]):
+            segment.sound = min(segment.sound, segment.reach - 1)
 
     def take_back(self, segment: Segment, count: int, stored_once: int) -> None:
         """Undo the storing of the last ``count`` tokens; ``stored_once``: how many had ever been resident before."""
         kept = len(segment.slots) - count
         self._let_go(segment, segment.slots[kept:])
         del segment.slots[kept:]
+        if segment.kept is not None:
+            del segment.kept[kept:]
+        segment.reach -= count
+        segment.sound = min(segment.sound, segment.reach)
         segment.stored_once = stored_once
+
+    def put_back(self, segment: Segment, before: Stored) -> None:
+        """Undo the storing of tokens that were missing between others; ``before``: what was stored then."""
+        there = set(before.slots)
+        self._let_go(segment, [slot for slot in segment.slots if slot not in there])
+        segment.slots, segment.kept, segment.reach, segment.sound, segment.stored_once = before
+
+    def restore(self, segment: Segment, slots: list[int], payer: Payer | None) -> None:
+        """Give the first tokens of a segment the slots into which their KV, as the full path gives it, has been copied; those
+        that are kept have theirs already.
+        """
+        if segment.mixed:
+            self._let_go(segment, segment.slots)
+            segment.forget()
+        before = len(segment.slots)
+        segment.put(0, slots)
+        segment.sound = max(segment.sound, len(slots))
+        segment.payer = payer
+        if payer is not None:
+            payer.kv_rows += len(segment.slots) - before
+        if segment.parent is not None:
+            segment.parent.stored_children[segment] = None
+        self._victims.offer(segment)
+
+    def reduce(self, segment: Segment, kept: Sequence[int], mixed: bool = False) -> None:
+        """Let go of the KV of what is stored of ``segment``, but for those of its slots with the indexes ``kept``, ascending.
+
+        ``mixed``: heads have kept tokens of their own, whose rows have been moved there. What is computed below is not exact
+        from now on.
+        """
+        if len(kept) == len(segment.slots) and not mixed:
+            return
+        self.flawed = True
+        if self.shelve is not None:
+            self.shelve(segment)
+        names = list(range(segment.reach)) if segment.kept is None else segment.kept
+        stays = set(kept)
+        self._let_go(segment, [slot for n, slot in enumerate(segment.slots) if n not in stays])
+        segment.slots = [segment.slots[n] for n in kept]
+        segment.kept = [names[n] for n in kept]
+        segment.mixed = segment.mixed or mixed
+        self._victims.offer(segment)
 
     def part(self, segment: Segment, payer: Payer | None) -> None:
         """Split a segment whose first tokens are resident on another account from the rest, which is about to be stored."""
-        if segment.slots and not segment.resident and segment.payer is not payer:
-            self._split(segment, len(segment.slots))
+        if segment.reach and not segment.resident and segment.payer is not payer:
+            self._split(segment, segment.reach)
 
     def make_room_within(self, count: int, limit: int, payer: Payer) -> None:
         """Evict of what ``payer`` holds until he may store ``count`` more within ``limit`` tokens.
@@ -204,18 +284,32 @@ class PrefixTree:
                 self._evict(victim)
 
     def make_room(self, count: int) -> None:
-        """Evict until ``count`` slots are free. Raises CacheError if what is left is in use."""
+        """Evict, or reduce, until ``count`` slots are free. Raises CacheError if what is left is in use."""
+        relief = self.relief
         while self.pool.available < count:
-            victim = self._victims.take()
-            if victim is None:
+            victim = self._victims.take(last=PROMPT if relief is None else UNREFERRED)
+            if victim is None and relief is not None:
+                relief(count)
+                relief = None
+            elif victim is None:
                 needed = "running branches need" if self.policy.evicts_held else "running branches or open handles need"
                 raise CacheError(
                     f"{count} more tokens do not fit the KV budget of {self.pool.limit} tokens, "
                     f"{self.pool.used} of which {needed}",
                     hint="raise the KV budget or expand fewer branches at once",
                 )
-            self.evicted_tokens += len(victim.slots)
-            self._evict(victim)
+            else:
+                self.evicted_tokens += len(victim.slots)
+                self._evict(victim)
+
+    def rewind(self, at: Segment) -> None:
+        """Let go of all KV at and below ``at``, also where work runs, which computes again what it needs."""
+        below = [at]
+        for segment in below:
+            below.extend(segment.children.values())
+        for segment in reversed(below):
+            if segment.reach:
+                self._evict(segment)
 
     def clear(self) -> None:
         """Evict everything that no handle and no running work needs."""
@@ -228,10 +322,10 @@ class PrefixTree:
         for segment in below:
             below.extend(segment.children.values())
         for segment in reversed(below):
-            if segment.slots and _unneeded(segment):
+            if segment.reach and _unneeded(segment):
                 self._evict(segment)
         parent = at.parent
-        while parent is not None and parent.start >= floor and parent.slots and _unneeded(parent):
+        while parent is not None and parent.start >= floor and parent.reach and _unneeded(parent):
             above = parent.parent
             self._evict(parent)
             parent = above
@@ -255,7 +349,8 @@ class PrefixTree:
             if (payer := segment.payer) is not None:
                 paid[id(payer)] = (payer, len(segment.slots) + paid.get(id(payer), (payer, 0))[1])
             parent = segment.parent
-            stored = [child for child in segment.children.values() if child.slots]
+            stored = [child for child in segment.children.values() if child.reach]
+            segment.check_integrity()
             if parent is None or parent.children.get(segment.tokens[0]) is not segment or segment.start != parent.end:
                 raise CacheError("a segment hangs in the wrong place")
             if stored and not segment.resident:
@@ -292,7 +387,7 @@ class PrefixTree:
         if parent is None or not 0 < at < len(low.tokens):
             raise CacheError(f"cannot split a segment of {len(low.tokens)} tokens at {at}")
         high = self._segment(parent, low.tokens[:at], low.start)
-        high.slots, low.slots = low.slots[:at], low.slots[at:]
+        low.hand_over(high, at)
         high.stored_once, low.stored_once = min(at, low.stored_once), max(0, low.stored_once - at)
         high.pins, high.prompts, high.keep, high.payer = low.pins, low.prompts, low.keep, low.payer
         high.used_at, high.uses = low.used_at, low.uses
@@ -300,10 +395,10 @@ class PrefixTree:
         parent.children[high.tokens[0]] = high
         high.children[low.tokens[0]] = low
         for above, below in ((parent, high), (high, low)):
-            if below.slots:
+            if below.reach:
                 above.stored_children[below] = None
         parent.stored_children.pop(low, None)
-        if not low.slots:
+        if not low.reach:
             self._settle(low)
         return high
 
@@ -311,13 +406,14 @@ class PrefixTree:
         """Note that ``at`` may have become unneeded; forget it altogether if nothing of it is resident."""
         if not (at.handles or at.pins):
             at.logits = at.states = None
-        while (parent := at.parent) is not None and not at.slots and _unneeded(at):
+        while (parent := at.parent) is not None and not at.reach and _unneeded(at):
             del parent.children[at.tokens[0]]
             parent.stored_children.pop(at, None)
+            at.unstow()
             at = parent
         if at.parent is None and not at.children:
             self._origins.pop(at, None)
-        while not at.slots and at.parent is not None:
+        while not at.reach and at.parent is not None:
             at = at.parent
         self._victims.offer(at)  # the lowest resident one of the path: none above it is a leaf
 
@@ -327,8 +423,10 @@ class PrefixTree:
             segment.payer.kv_rows -= len(slots)
 
     def _evict(self, segment: Segment) -> None:
+        if self.shelve is not None and (segment.handles or segment.children):
+            self.shelve(segment)
         self._let_go(segment, segment.slots)
-        segment.slots = []
+        segment.forget()
         segment.logits = segment.states = None
         if segment.parent is not None:
             segment.parent.stored_children.pop(segment, None)

@@ -56,7 +56,7 @@ class Victims:
 
     def key(self, segment: Segment) -> Key | None:
         """Where a segment stands, None if it may not go."""
-        if not segment.slots or segment.pins or not segment.is_leaf():
+        if not segment.reach or segment.pins or not segment.is_leaf():
             return None
         referred = bool(segment.handles or segment.children)
         if referred and (segment.keep or not self.policy.evicts_held):
@@ -81,7 +81,7 @@ class Victims:
         for key, segment in self._heap:
             if segment.queued != key:
                 continue
-            if segment.slots:
+            if segment.reach:
                 kept.append((key, segment))
             else:
                 segment.queued = None

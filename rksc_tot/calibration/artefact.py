@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
-import hashlib
-import json
 from importlib.resources import files
-from pathlib import Path
-from typing import Annotated, Any, Generic, Literal, NoReturn, TypeVar
+from importlib.resources.abc import Traversable
+from typing import Annotated, Any, ClassVar, Generic, Literal, NoReturn, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
 from rksc_tot.calibration.binding import weights_of, wording_of
 from rksc_tot.engine.base import Engine
@@ -18,7 +16,7 @@ from rksc_tot.errors import ConfigError, TaskError
 from rksc_tot.guard import shown
 from rksc_tot.policies.cgee import EntropyStable, Margins, RivalStop, VerifySkip
 from rksc_tot.policies.ltt import at_most, upper_bound
-from rksc_tot.settings import sentence
+from rksc_tot.sealed import Sealed
 from rksc_tot.task import Task
 
 R = TypeVar("R", bound=BaseModel)
@@ -27,7 +25,6 @@ Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Risk = Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]
 Exit = Annotated[Margins | EntropyStable, Field(discriminator="name")]
 AGAIN = "make one with rksc-tot calibrate"
-SEAL = "seal"
 
 
 class Step(BaseModel, Generic[R]):
@@ -93,7 +90,7 @@ class Probe(BaseModel):
     thoughts: tuple[str, ...] = ()
 
 
-class Calibration(BaseModel):
+class Calibration(Sealed):
     """Which decisions may be taken early for one model on one task, with what guarantee.
 
     Of the decisions a rule here takes early, at most a share ``delta`` differ from those taken in full, with confidence
@@ -106,7 +103,8 @@ class Calibration(BaseModel):
     the candidates, so that the others could test them.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    kind: ClassVar[str] = "calibration"
+    again: ClassVar[str] = AGAIN
     schema_version: Literal[1] = 1
     model: str
     revision: str | None = None
@@ -153,24 +151,8 @@ class Calibration(BaseModel):
         """One-sided upper bound, at confidence 1 - ``alpha``, of the error rate of the rule of an outcome."""
         return None if outcome.step is None else upper_bound(outcome.step.k, outcome.step.n, self.alpha)
 
-    # -- the file ----------------------------------------------------------------------------------------------------
-
-    def save(self, file: Path | str) -> None:
-        """Write it as JSON that can be read, and sealed: a file that was edited is refused.
-
-        Raises
-        ------
-        ConfigError
-            If the file cannot be written.
-        """
-        try:
-            sealed = json.loads(self.model_dump_json()) | {SEAL: self._seal()}
-            Path(file).write_text(json.dumps(sealed, indent=1) + "\n", encoding="utf-8")
-        except OSError as error:
-            raise ConfigError(f"{str(file)!r} cannot be written: {error.strerror or error}") from None
-
     @classmethod
-    def load(cls, file: Path | str) -> Calibration:
+    def load(cls, file: Traversable | str) -> Calibration:
         """What :meth:`save` wrote, checked anew; ``"embedded"`` names the one that comes with the embedded model.
 
         Raises
@@ -178,32 +160,7 @@ class Calibration(BaseModel):
         ConfigError
             If the file cannot be read, or is not such a calibration.
         """
-        embedded = files("rksc_tot.models") / "game24" / "calibration.json"
-        try:
-            text = (embedded if file == "embedded" else Path(file)).read_text(encoding="utf-8")
-        except (OSError, UnicodeError) as error:
-            why = getattr(error, "strerror", None) or error
-            raise ConfigError(f"the calibration {str(file)!r} cannot be read: {why}", hint=AGAIN) from None
-        try:
-            record = json.loads(text)
-            if not isinstance(record, dict) or SEAL not in record:
-                raise ConfigError(f"{str(file)!r} is not a calibration", hint=AGAIN)
-            seal = record.pop(SEAL)
-            found = cls.model_validate_json(json.dumps(record))
-        except ValidationError as error:
-            raise ConfigError(
-                f"{str(file)!r} is not a calibration: {shown(sentence(error), 300)}", hint=AGAIN
-            ) from None
-        except (ValueError, RecursionError) as error:
-            if isinstance(error, ConfigError):
-                raise
-            raise ConfigError(f"{str(file)!r} is not a calibration: it is no JSON", hint=AGAIN) from None
-        if seal != found._seal():
-            raise ConfigError(f"the calibration {str(file)!r} has been changed since it was written", hint=AGAIN)
-        return found
-
-    def _seal(self) -> str:
-        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()
+        return super().load(files("rksc_tot.models") / "game24" / "calibration.json" if file == "embedded" else file)
 
     # -- what it holds for -------------------------------------------------------------------------------------------
 

@@ -30,6 +30,10 @@ class Distribution(Job):
         return logits.logprobs(row)
 
 
+class Audit(Distribution):
+    """What would come after a path upon all its KV, which is computed on the side."""
+
+
 class Labelling(Distribution):
     """One :class:`LabelRequest`: what comes after a question, which is scratch.
 
@@ -55,7 +59,7 @@ class Labelling(Distribution):
 
     def lacks(self, tip: Segment) -> bool:
         """Whether logits are missing; what is watched is answered by the pass itself."""
-        return self.watched or tip.logits is None
+        return self.watched or super().lacks(tip)
 
     def read(self, logits: Logits, row: int) -> LabelScores:
         """Aggregate the spellings of each label; what fell elsewhere is ``outside``."""

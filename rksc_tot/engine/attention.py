@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,12 +19,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rksc_tot.cache.arena import Arena, gather
-from rksc_tot.cache.observed import Observed
 from rksc_tot.engine.fused import attend_group
 from rksc_tot.engine.plan import SEAM, Group, Part, Plan
 from rksc_tot.engine.products import add_weights_times_values, queries_times_keys
 from rksc_tot.engine.vectors import in_whole_vectors
 from rksc_tot.errors import EngineError
+
+Note = Callable[[Tensor, Tensor, Tensor], None]
+"""Takes slots ``[n]``, the attention each key head paid them ``[Hk, n]``, and how often they were in sight ``[n]``."""
 
 
 class Tree:
@@ -95,9 +98,8 @@ def tree_attention(
         observed.forget(plan.slots)
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     query = query[0] * (scale if softcap is not None else scale * BITS)
-    results = [
-        _attend(g, query, keys, values, sliding_window, softcap, s_aux, observed, tree.scratch) for g in plan.groups
-    ]
+    note = None if observed is None else partial(observed.note, layer)
+    results = [_attend(g, query, keys, values, sliding_window, softcap, s_aux, note, tree.scratch) for g in plan.groups]
     rows = query.shape[1]
     if len(results) == 1 and plan.groups[0].real == slice(0, rows):
         return results[0][None], None
@@ -115,7 +117,7 @@ def _attend(
     window: int | None,
     softcap: float | None,
     sinks: Tensor | None,  # [Hq]
-    observed: Observed | None,
+    note: Note | None,
     scratch: Scratch,
 ) -> Tensor:
     """Attention output of a group's real rows, ``[n, Hq, Dv]``. ``N = G * R`` rows of a piece meet a key head."""
@@ -123,12 +125,12 @@ def _attend(
     heads, per = keys.shape[0], query.shape[0] // keys.shape[0]  # Hk, G
     n = per * width
     q = gather(query, group.rows).view(heads, per, pieces, width, -1).transpose(1, 2)
-    if q.device.type == "cuda" and softcap is None and observed is None:
+    if q.device.type == "cuda" and softcap is None and note is None:
         out = attend_group(group, q.reshape(heads, pieces, n, -1) / BITS, keys, values, window, sinks)
     else:
         rows = q.new_zeros(heads, pieces, n if _will_do(n) else n + -n % LEAST_ROWS, q.shape[-1])
         rows[:, :, :n].unflatten(2, (per, width)).copy_(q)
-        out = _by_products(group, rows, n, keys, values, window, softcap, sinks, observed, scratch)
+        out = _by_products(group, rows, n, keys, values, window, softcap, sinks, note, scratch)
     out = out.view(heads, pieces, per, width, -1).permute(1, 3, 0, 2, 4).reshape(pieces * width, heads * per, -1)
     return out if group.valid is None else out[group.valid]
 
@@ -142,7 +144,7 @@ def _by_products(
     window: int | None,
     softcap: float | None,
     sinks: Tensor | None,
-    observed: Observed | None,
+    note: Note | None,
     scratch: Scratch,
 ) -> Tensor:
     """``[Hk, B, N, Dv]``: the product of queries and keys, one softmax over all parts, and that of weights and values.
@@ -173,9 +175,9 @@ def _by_products(
     out = values.new_zeros(heads, pieces, whole, values.shape[-1], dtype=top.dtype)
     for part in seen:  # in the order of positions
         part.add_values(out, values)
-    if observed is not None:
+    if note is not None:
         for part in seen:
-            _observe(observed, part, group, part.scores / part.of(total[..., None]), n, window)
+            _observe(note, part, group, part.scores / part.of(total[..., None]), n, window)
     return (out[:, :, :n] / total[:, :, :n, None].to(out.dtype)).to(values.dtype)
 
 
@@ -271,7 +273,7 @@ def _sums(weights: Tensor, step: int) -> Tensor:
     return sums
 
 
-def _observe(observed: Observed, seen: Seen, group: Group, weights: Tensor, n: int, window: int | None) -> None:
+def _observe(note: Note, seen: Seen, group: Group, weights: Tensor, n: int, window: int | None) -> None:
     """Note what a group's real rows looked at: ``weights [Hk * C, P * each, T]``."""
     part = seen.part
     pieces, width = group.queries.shape
@@ -285,11 +287,11 @@ def _observe(observed: Observed, seen: Seen, group: Group, weights: Tensor, n: i
     rows = rows.view(part.sets, -1, 1, width, 1)  # [C, P, 1, R, 1]
     weights = weights.view(heads, part.sets, rows.shape[1], seen.each, -1)[:, :, :, :n]
     weights = weights.unflatten(3, (-1, width))  # [Hk, C, P, G, R, T]
-    mass = (weights * rows).sum((0, 2, 3, 4))  # [C, T]
+    mass = (weights * rows).sum((2, 3, 4))  # [Hk, C, T]
     bias = part.bias(window, group.queries, group.end, weights.dtype)
     looked = rows if bias is None else rows & (bias == 0)
     looks = looked.expand(*rows.shape[:-1], mass.shape[-1]).sum((1, 2, 3)) * (heads * weights.shape[3])
     slots = part.slots
     if isinstance(slots, slice):
         slots = torch.arange(slots.start, slots.stop, device=weights.device)
-    observed.note(slots, mass.flatten(), looks.flatten())
+    note(slots, mass.flatten(1), looks.flatten())

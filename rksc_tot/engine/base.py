@@ -17,6 +17,7 @@ from rksc_tot.errors import ConfigError
 from rksc_tot.ledger import Ledger
 from rksc_tot.policies.asks import Phrasing
 from rksc_tot.policies.cgee import ExitRule, RivalStop
+from rksc_tot.policies.keep import KeepPolicy
 from rksc_tot.task import Prompt
 
 Finish = Literal["stop", "eos", "length", "budget", "rival"]
@@ -49,6 +50,11 @@ class Account:
     kv_rows: int = 0
     run: Account | None = None
     kv_short: bool = False
+
+    @property
+    def limited(self) -> bool:
+        """Whether the tokens that may be sampled are."""
+        return self.tokens_left is not None or (self.run is not None and self.run.limited)
 
     def take(self, wanted: int) -> int:
         """Book up to ``wanted`` sampled tokens; returns how many were granted."""
@@ -123,7 +129,8 @@ class Completion(NamedTuple):
 
     ``text``: without the stop string. ``tokens``, ``logprobs``: what the handle holds beyond its parent; log-probabilities
     are the model's own (temperature 1, no filter), in nats. ``finish``: ``length``, ``budget`` and ``rival`` mean cut off.
-    ``branches``: which branches (indices into ``streams``) wrote exactly this. ``handle``: owned by the caller.
+    ``branches``: which branches (indices into ``streams``) wrote exactly this. ``handle``: owned by the caller. ``exact``:
+    whether every token was drawn upon the KV of the full path.
     """
 
     text: str
@@ -132,6 +139,7 @@ class Completion(NamedTuple):
     finish: Finish
     branches: tuple[int, ...]
     handle: Any
+    exact: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,5 +264,26 @@ class SharingEngine(Engine, Protocol):
         """How the next token differs after two paths: KL(first || second) in nats, and whether the likeliest is the same.
 
         None where the deadline came first.
+        """
+        ...
+
+
+@runtime_checkable
+class KeepingEngine(Engine, Protocol):
+    """An engine that may keep less than all KV of a path."""
+
+    @property
+    def keep(self) -> KeepPolicy | None:
+        """What is kept; None: everything."""
+        ...
+
+    async def rehydrate(self, handles: Sequence[Any], account: Account) -> list[bool]:
+        """Make paths whole again; False where the deadline came first. Raises CacheError if there is no room."""
+        ...
+
+    async def against_full(self, handles: Sequence[Any], account: Account) -> list[tuple[float, bool] | None]:
+        """How the next token differs from what it is upon all KV of a path, as :meth:`SharingEngine.divergence` says it.
+
+        Raises CacheError if there is no room to find out.
         """
         ...

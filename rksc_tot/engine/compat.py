@@ -70,7 +70,7 @@ class ArenaCache(Cache):
                 if segment not in column:
                     column[segment] = len(slots)
                     slots += segment.slots
-                    positions += range(segment.start, segment.start + len(segment.slots))
+                    positions += segment.read(segment.start, segment.end)[1]
         before = len(slots)
         visible = torch.zeros(plan.ids.shape[1], before + plan.ids.shape[1], dtype=torch.bool, device=device)
         row = 0
@@ -78,7 +78,7 @@ class ArenaCache(Cache):
             rows = len(block.tokens)
             for segment in block.lineage:
                 first = column[segment]
-                seen = max(0, min(len(segment.slots), block.start - segment.start))
+                seen = len(segment.read(segment.start, block.start)[0]) if segment.start < block.start else 0
                 visible[row : row + rows, first : first + seen] = True
             own = torch.ones(rows, rows, dtype=torch.bool, device=device).tril_()
             visible[row : row + rows, before + row : before + row + rows] = own

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
 
 from rksc_tot.cache.prefix_tree import PrefixTree, Segment
 from rksc_tot.engine.base import Account, Completion, Finish, GenerateRequest
@@ -20,6 +22,8 @@ from rksc_tot.policies.cgee import RivalStop, confidence
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
+
+    from rksc_tot.engine.drafting import Ahead
 
 CONTEXT_FOR_DECODER = 4  # tokens before a continuation that the decoder sees
 
@@ -50,15 +54,30 @@ class Job:
         self.account = account
         self.scratch_from = scratch_from
         self.prompt = 0
+        self.exact = False  # whether its path is made whole before it reads on
         self.ended = False
         self.result: Any = None
         self.error: Exception | None = None
         self.running = False
         tree.hold(base)
 
+    def after(self, prompt: int) -> Self:
+        """Say where the prompt of its path ends."""
+        self.prompt = prompt
+        return self
+
     def tips(self) -> list[Segment]:
         """Segments at whose end logits are wanted."""
         raise NotImplementedError
+
+    def wanted(self) -> list[Segment]:
+        """Segments that passes must get to: tips, unless there is a way beyond them already."""
+        return self.tips()
+
+    def ready(self) -> list[Segment]:
+        """Tips from which the job can go on now."""
+        tips = self.tips()
+        return [] if any(map(self.lacks, tips)) else tips
 
     def start(self) -> None:
         """Run, or run on."""
@@ -81,7 +100,7 @@ class Job:
 
     def lacks(self, tip: Segment) -> bool:
         """Whether a pass must still give what is wanted at the end of a tip."""
-        return tip.logits is None
+        return tip.logits is None or (self.exact and not tip.exact)
 
     @property
     def decoding(self) -> bool:
@@ -139,10 +158,13 @@ class Generation(Job):
         self.streams = Streams(request.streams)
         self.done: list[Completion] = []
         self.states: dict[Segment, Any] = {}  # by the end of a completion: [L, H] of the row that predicts it
-        self.step = 0  # tokens sampled so far by every live branch
+        self.step = 0  # draws so far
+        self.draft: Job | None = None  # what drafts the next tokens at the moment
+        self.ahead: Ahead | None = None  # what was drafted
         before = [t for s in base.lineage()[-CONTEXT_FOR_DECODER:] for t in s.tokens][-CONTEXT_FOR_DECODER:]
         first = Twig(base, range(len(request.streams)), Written(tokenizer, before), [])
         self.twigs = [first]
+        self._going: list[Twig] = []  # those that draw now
         tree.hold(base)
         self.before = len(before)
         if self.room <= 0:
@@ -152,7 +174,7 @@ class Generation(Job):
 
     def lacks(self, tip: Segment) -> bool:
         """Whether logits are missing, or the states that thoughts are to be compared by."""
-        return tip.logits is None or (self.request.states and tip.states is None)
+        return super().lacks(tip) or (self.request.states and tip.states is None)
 
     @property
     def decoding(self) -> bool:
@@ -161,25 +183,46 @@ class Generation(Job):
     def tips(self) -> list[Segment]:
         return [twig.tip for twig in self.twigs]
 
+    def wanted(self) -> list[Segment]:
+        """Nothing while the next tokens are being drafted; then the ends of what was."""
+        if self.draft is not None:
+            return []
+        return self.tips() if self.ahead is None else [leaf for leaf in self.ahead.leaves if not leaf.resident]
+
+    def ready(self) -> list[Segment]:
+        """All tips, once none lacks anything: what is granted by an account, and who is decisive, goes by all branches. Of a
+        generation that was drafted, and of which neither is asked, each goes as far as it can.
+        """
+        if self.draft is not None:
+            return []
+        tips = self.tips()
+        ready = [tip for tip in tips if not self.lacks(tip)]
+        apart = self.ahead is not None and self.request.rivals is None and not self.account.limited
+        return ready if apart or len(ready) == len(tips) else []
+
     def draws(self, row: dict[Segment, int]) -> Draws:
-        """What every live branch draws now; all twigs have their logits. Branches the budget cuts off are finished."""
-        granted = self.account.take(sum(len(twig.branches) for twig in self.twigs))
+        """What every branch draws now whose tip is ready. Branches the budget cuts off are finished."""
+        ready = set(self.ready())
+        self._going = [twig for twig in self.twigs if twig.tip in ready]
+        granted = self.grant(sum(len(twig.branches) for twig in self._going))
         rows: list[int] = []
-        live: list[int] = []
-        for twig in self.twigs:
+        uniforms: list[Any] = []
+        for twig in self._going:
             cut, twig.branches = twig.branches[granted:], twig.branches[:granted]
             granted -= len(twig.branches)
             if cut:
                 self._finish(twig, cut, "budget")
             rows += [row[twig.tip]] * len(twig.branches)
-            live += twig.branches
-        return Draws(rows, self.streams[self.step][live], self.request.sampling)
+            uniforms.append(self.streams[len(twig.logprobs)][twig.branches])
+        return Draws(rows, np.concatenate(uniforms), self.request.sampling)
 
     def advance(self, tokens: Sequence[int], logprobs: Sequence[float]) -> None:
         """Take the tokens drawn, in the order of :meth:`draws`."""
         self.step += 1
-        at, live = 0, []
-        for twig in self.twigs:
+        if self.ahead is not None:
+            self.ahead.meet([branch for twig in self._going for branch in twig.branches], tokens, self.eos)
+        at, live = 0, [twig for twig in self.twigs if twig not in self._going]
+        for twig in self._going:
             heirs: dict[int, tuple[list[int], float]] = {}
             for branch in twig.branches:
                 heirs.setdefault(tokens[at], ([], logprobs[at]))[0].append(branch)
@@ -196,7 +239,7 @@ class Generation(Job):
                 stop = find_stop(written.text, searched, self.request.stop)
                 if stop:
                     self._finish(heir, branches, "stop", stop)
-                elif self.step >= self.room:
+                elif self.full(heir):
                     self._finish(heir, branches, "length")
                 else:
                     heir.tip = self.tree.step(twig.tip, token, alone)
@@ -208,6 +251,27 @@ class Generation(Job):
             self.end(self.completions())
         elif self.request.rivals is not None and self._decided(self.request.rivals):
             self._cut_off("rival")
+
+    def grant(self, wanted: int) -> int:
+        """How many tokens may be drawn; they are paid for."""
+        return self.account.take(wanted)
+
+    def full(self, twig: Twig) -> bool:
+        """Whether a twig may not grow any more."""
+        return len(twig.logprobs) >= self.room
+
+    def settle(self) -> None:
+        """What was drafted is no concern any more."""
+        if self.ahead is not None:
+            self.ahead.close()
+            self.ahead = None
+            for twig in self.twigs:
+                self.tree.join(twig.tip)
+
+    def close(self) -> None:
+        """Let go of everything; drop what was scratch, or drafted."""
+        self.settle()
+        super().close()
 
     def _decided(self, rule: RivalStop) -> bool:
         """Whether a branch that has ended is decisive over all that still run."""
@@ -276,7 +340,8 @@ class Generation(Job):
             handle = self.tree.walk(self.base, tokens)
             self.tree.hold(handle)
             self.states[handle] = twig.tip.states
-        self.done.append(Completion(text[:shown], tokens, tuple(logprobs), finish, tuple(branches), handle))
+        exact = not self.tree.flawed or all(segment.exact for segment in twig.tip.lineage())
+        self.done.append(Completion(text[:shown], tokens, tuple(logprobs), finish, tuple(branches), handle, exact))
 
     def _closing(self, written: int) -> list[int]:
         """What stands for an end-of-text on the path, so that a thought after it begins as after any other."""

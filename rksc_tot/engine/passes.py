@@ -9,13 +9,16 @@ from typing import NamedTuple
 from torch import Tensor
 
 from rksc_tot.cache.prefix_tree import PrefixTree, Segment
-from rksc_tot.engine.asking import Labelling
+from rksc_tot.cache.segment import Stored
+from rksc_tot.engine.asking import Audit, Labelling
 from rksc_tot.engine.base import Account
+from rksc_tot.engine.drafting import Draft
 from rksc_tot.engine.forward import Forward
 from rksc_tot.engine.jobs import Generation, Job
 from rksc_tot.engine.layers import Watcher
 from rksc_tot.engine.plan import Block
 from rksc_tot.engine.reading import Asked, LabelReader, StateKeeper
+from rksc_tot.engine.shelf import Shelf
 
 
 class Part(NamedTuple):
@@ -23,7 +26,9 @@ class Part(NamedTuple):
 
     segment: Segment
     slots: list[int]
+    new: int  # how many are stored for the first time ever
     stored_once: int  # of the segment before
+    before: Stored | None  # where the tokens are not the next ones
 
 
 @dataclass(slots=True)
@@ -42,13 +47,21 @@ class Claim:
 
 
 def claim(
-    tree: PrefixTree, job: Job, tip: Segment, most: int, awaited: Collection[Segment], limit: int | None = None
+    tree: PrefixTree,
+    job: Job,
+    tip: Segment,
+    most: int,
+    awaited: Collection[Segment],
+    limit: int | None = None,
+    shelf: Shelf | None = None,
 ) -> Claim:
-    """The next rows, at most ``most``, on the way to the logits at ``tip``; their slots are allocated.
+    """The next rows, at most ``most``, on the way to the logits at ``tip``. They count as stored from now on, so that what is
+    claimed next for the same pass may stand on them.
 
     Logits are taken on the way wherever somebody waits for them or a handle may want them, but not at a watched question,
     whose rows may leave the pass. If the path is resident, its last row is computed again, since KV does not give logits.
-    ``limit``: tokens that may be resident on the job's account then, if that is limited.
+    ``limit``: tokens that may be resident on the job's account then, if that is limited. ``shelf``: what is missing is copied
+    back from there where that is cheaper.
 
     Raises
     ------
@@ -59,32 +72,53 @@ def claim(
     """
     for segment, _ in tree.missing(tip)[:1]:  # only the first can be resident in part
         tree.part(segment, payer(job))
-    missing = tree.missing(tip)
+    if shelf is not None:
+        shelf.fetch(job, tip, payer(job), limit)
+    run = _run(tree.missing(tip, job.exact))
     watched_from = job.scratch_from if isinstance(job, Labelling) and job.watched else None
-    if not missing:
+    if not run:
         last = Block(tip.lineage(), tip.end - 1, [tip.tokens[-1]], [tip.slots[-1]], [], job.prompt)
+        tree.again(tip)
         if watched_from is not None:
             return Claim(last, job, [])
         last.logits_at = [0]
         return Claim(last, job, [tip])
-    start = missing[0][0].start + missing[0][1]
-    count = min(most, tip.end - start)
+    start = run[0][0].start + run[0][1]
+    count = left = min(most, run[-1][0].end - start)
+    pieces: list[tuple[Segment, range, dict[int, int]]] = []  # tokens of a segment, and the slots that some have
+    for segment, first in run:
+        rows = range(first, min(len(segment.tokens), first + left))
+        if rows:
+            pieces.append((segment, rows, segment.slots_of(rows)))
+            left -= len(rows)
+    fresh = count - sum(len(has) for *_, has in pieces)
     if limit is not None:
-        tree.make_room_within(count, limit, job.account)
-    tree.make_room(count)
-    slots = tree.pool.allocate(count)
-    made = Claim(Block(tip.lineage(), start, [], slots, [], job.prompt), job, [])
-    for segment, first in missing:
-        piece = segment.tokens[first : first + count - made.rows]
-        if not piece:
-            break
-        made.parts.append(Part(segment, slots[made.rows : made.rows + len(piece)], segment.stored_once))
-        made.block.tokens += piece
+        tree.make_room_within(fresh, limit, job.account)
+    tree.make_room(fresh)
+    slots = tree.pool.allocate(fresh)
+    made = Claim(Block(tip.lineage(), start, [], [], [], job.prompt), job, [])
+    for segment, rows, has in pieces:
+        own = [has[n] if n in has else slots.pop(0) for n in rows] if has else slots[: len(rows)]
+        if not has:
+            del slots[: len(rows)]
+        before, once = segment.stored() if rows.start < segment.reach else None, segment.stored_once
+        new = tree.store(segment, own, payer(job), rows.start)
+        made.parts.append(Part(segment, own, new, once, before))
+        made.block.slots += own
+        made.block.tokens += segment.tokens[rows.start : rows.stop]
         stays = watched_from is None or segment.end <= watched_from
-        if stays and first + len(piece) == len(segment.tokens) and (segment.handles or segment in awaited):
+        if stays and rows.stop == len(segment.tokens) and (segment.handles or segment in awaited):
             made.ends.append(segment)
             made.block.logits_at.append(made.rows - 1)
     return made
+
+
+def _run(missing: list[tuple[Segment, int]]) -> list[tuple[Segment, int]]:
+    """The first of what is missing, and what follows without a gap."""
+    stop = next(
+        (n for n in range(1, len(missing)) if missing[n][1] or missing[n][0].parent is not missing[n - 1][0]), None
+    )
+    return missing[:stop]
 
 
 def payer(job: Job) -> Account | None:
@@ -100,7 +134,6 @@ def compute(forward: Forward, tree: PrefixTree, claims: Sequence[Claim]) -> Tens
     If the pass fails, everything is as if it had not been tried, and the exception goes on. Watched questions are answered;
     what the layers above did not compute of them is not stored.
     """
-    new = [[tree.store(part.segment, part.slots, payer(made.job)) for part in made.parts] for made in claims]
     asked = _asked(claims)
     keeper = _keeper(claims)
     watchers: list[Watcher] = [*([LabelReader(forward.open_lens(), list(asked.values()))] if asked else []),
@@ -109,8 +142,7 @@ def compute(forward: Forward, tree: PrefixTree, claims: Sequence[Claim]) -> Tens
         plan = forward.plan([made.block for made in claims])
         logits = forward.run(plan, tree.pool.extent, watchers)
     except BaseException:
-        for made in reversed(claims):
-            _take_back(tree, made.parts)
+        give_up(tree, claims)
         raise
     if keeper:
         keeper.settle()
@@ -123,8 +155,10 @@ def compute(forward: Forward, tree: PrefixTree, claims: Sequence[Claim]) -> Tens
     for ledger in {id(made.job.account.ledger): made.job.account.ledger for made in claims}.values():
         ledger.forward_passes += 1
         ledger.peak_kv_bytes = max(ledger.peak_kv_bytes, held)
-    for n, (made, firsts) in enumerate(zip(claims, new, strict=True)):
-        _book(made, firsts)
+    for n, made in enumerate(claims):
+        _book(made)
+        if tree.flawed and not isinstance(made.job, Draft) and not all(s.exact for s in made.block.lineage):
+            made.job.account.ledger.keep.rows += made.rows
         if n in asked:
             if asked[n].left:
                 _take_back(tree, [part for part in made.parts if part.segment.start >= (made.job.scratch_from or 0)])
@@ -132,10 +166,19 @@ def compute(forward: Forward, tree: PrefixTree, claims: Sequence[Claim]) -> Tens
     return logits
 
 
+def give_up(tree: PrefixTree, claims: Sequence[Claim]) -> None:
+    """Undo what was claimed: it will not be computed now."""
+    for made in reversed(claims):
+        _take_back(tree, made.parts)
+
+
 def _take_back(tree: PrefixTree, parts: Sequence[Part]) -> None:
     """Undo the storing of parts of one block, its last ones."""
     for part in reversed(parts):
-        tree.take_back(part.segment, len(part.slots), part.stored_once)
+        if part.before is None:
+            tree.take_back(part.segment, len(part.slots), part.stored_once)
+        else:
+            tree.put_back(part.segment, part.before)
 
 
 def _asked(claims: Sequence[Claim]) -> dict[int, Asked]:
@@ -163,10 +206,16 @@ def _keeper(claims: Sequence[Claim]) -> StateKeeper | None:
     return StateKeeper(rows, [segment for made in claims for segment in made.ends])
 
 
-def _book(made: Claim, firsts: Sequence[int]) -> None:
-    """Every row once. ``firsts``: how many rows of each part were stored for the first time ever."""
+def _book(made: Claim) -> None:
+    """Every row once."""
     job, ledger = made.job, made.job.account.ledger
-    pieces = [(p.segment.start, len(p.slots), f) for p, f in zip(made.parts, firsts, strict=True)]
+    if isinstance(job, Draft):
+        ledger.verified.rows += made.rows
+        return
+    if isinstance(job, Audit):
+        ledger.keep.audit_rows += made.rows
+        return
+    pieces = [(part.segment.start, len(part.slots), part.new) for part in made.parts]
     for start, rows, first in pieces or [(made.block.start, 1, 0)]:
         if job.scratch_from is not None and start >= job.scratch_from:
             if isinstance(job, Labelling):

@@ -24,7 +24,7 @@ from rksc_tot.engine.reading import StateKeeper
 from rksc_tot.engine.rotation import PROBES, Rotation, find_rotation
 from rksc_tot.engine.splice import compute_rest, overlap, take_over
 from rksc_tot.engine.stepper import Stepper
-from rksc_tot.engine.transformers_engine import CLOSED, TransformersEngine
+from rksc_tot.engine.transformers_engine import TransformersEngine
 from rksc_tot.errors import CacheError, EngineError, RkscTotError
 from rksc_tot.policies.asks import GATES, Phrasing, Signals, sigma, wording
 from rksc_tot.seeds import stream_key
@@ -266,13 +266,9 @@ async def open_phrasing(
     exact = engine.open(prompt, account)
 
     def work() -> tuple[Segment | None, Verdict]:
-        with engine._books():
-            return sharing.open(exact.segment, reference.segment, rule, account, key)
+        return sharing.open(exact.segment, reference.segment, rule, account, key)
 
-    try:
-        task = engine._worker.submit(work)
-    except RuntimeError:
-        raise EngineError(CLOSED) from None  # closed meanwhile: its handles went with it
+    task = engine.driver.submit(work)
     try:
         branch, verdict = await asyncio.wrap_future(task)
     except BaseException as error:
@@ -289,7 +285,7 @@ async def open_phrasing(
 
 def _give_up(engine: TransformersEngine, exact: KVHandle, done: Future[tuple[Segment | None, Verdict]]) -> None:
     """Nobody waits any more: give back what was opened."""
-    with engine._books():
+    with engine.driver.books():
         exact.released = True
         engine.cache.drop(exact.segment, prompt=True)
         if not done.cancelled() and done.exception() is None and (branch := done.result()[0]) is not None:

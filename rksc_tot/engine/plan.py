@@ -55,7 +55,7 @@ def seam_after(position: int, prompt: int) -> int:
 
 @dataclass(slots=True)
 class Block:
-    """New tokens after the end of ``lineage`` (whose slots are all resident), to be stored in ``slots``.
+    """New tokens at position ``start`` of the path ``lineage`` (which is resident up to there), to be stored in ``slots``.
 
     ``prompt``: where the prompt of their path ends; 0 if it has none.
     """
@@ -82,15 +82,18 @@ class Piece(NamedTuple):
         """Whether its rows are the prompt's own."""
         return self.start < self.block.prompt
 
-    def context(self, first: int, stop: int) -> list[int]:
-        """Slots of the ancestors' tokens at positions ``first`` to ``stop``."""
-        found: list[int] = []
+    def context(self, first: int, stop: int) -> tuple[list[int], list[int]]:
+        """Slots and positions of what is kept of the ancestors' tokens at positions ``first`` to ``stop``."""
+        slots: list[int] = []
+        positions: list[int] = []
         for segment in self.block.lineage:
             if segment.start >= stop:
                 break
             if segment.end > first:
-                found += segment.slots[max(0, first - segment.start) : stop - segment.start]
-        return found
+                of_segment = segment.read(first, stop)
+                slots += of_segment[0]
+                positions += of_segment[1]
+        return slots, positions
 
 
 @dataclass(slots=True)

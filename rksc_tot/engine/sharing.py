@@ -98,7 +98,8 @@ def _at(piece: Piece, position: int) -> Segment | None:
 def _part(pieces: Sequence[Piece], sets: Sequence[Shared], device: torch.device) -> Part:
     """Sets of shared keys as one part: a set after the other, padded to the longest and to the most pieces."""
     most = max(one.high - one.low for one in sets)
-    longest = max(one.stop - one.first for one in sets)
+    contexts = [pieces[one.low].context(one.first, one.stop) for one in sets]
+    longest = max(1, *(len(found) for found, _ in contexts))
     whole = sets[0].first == 0 and sets[0].stop == pieces[sets[0].low].block.prompt >= LONG_PROMPT
     if not whole:
         longest = _enough(longest)
@@ -106,13 +107,12 @@ def _part(pieces: Sequence[Piece], sets: Sequence[Shared], device: torch.device)
     real: list[int] = []
     slots: list[int] = []
     positions: list[list[int]] = []
-    for one in sets:
+    for one, (found, at) in zip(sets, contexts, strict=True):
         real += range(len(index), len(index) + one.high - one.low)
         index += [*range(one.low, one.high), *[one.low] * (most - one.high + one.low)]
-        found = pieces[one.low].context(one.first, one.stop)
         pad = longest - len(found)
-        slots += [*found, *found[:1] * pad]
-        positions.append([*range(one.first, one.stop), *[FAR] * pad])
+        slots += [*found, *(found or pieces[one.low].slots)[:1] * pad]
+        positions.append([*at, *[FAR] * pad])
     return Part(
         pieces=as_index(index, device),
         sets=len(sets),
@@ -127,15 +127,14 @@ def _part(pieces: Sequence[Piece], sets: Sequence[Shared], device: torch.device)
 
 def _private(pieces: Sequence[Piece], known: Sequence[int], device: torch.device) -> Part:
     """What is left of each piece's ancestors, and its own rows."""
-    keys = [[*piece.context(first, piece.start), *piece.slots] for piece, first in zip(pieces, known, strict=True)]
-    longest = _enough(max(map(len, keys)))
+    contexts = [piece.context(first, piece.start) for piece, first in zip(pieces, known, strict=True)]
+    longest = _enough(max(len(found) + len(piece.slots) for piece, (found, _) in zip(pieces, contexts, strict=True)))
     slots: list[int] = []
     positions: list[list[int]] = []
-    for own, first in zip(keys, known, strict=True):
-        pad = longest - len(own)
-        slots += own
-        slots += own[-1:] * pad
-        positions.append([*range(first, first + len(own)), *[FAR] * pad])
+    for piece, (found, at) in zip(pieces, contexts, strict=True):
+        pad = longest - len(found) - len(piece.slots)
+        slots += [*found, *piece.slots, *piece.slots[-1:] * pad]
+        positions.append([*at, *range(piece.start, piece.start + len(piece.slots)), *[FAR] * pad])
     return Part(
         pieces=slice(0, len(pieces)),
         sets=len(pieces),

@@ -8,6 +8,7 @@ one job ends that job and no other.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterable, Sequence
 
 import torch
@@ -16,10 +17,13 @@ from torch import Tensor
 from rksc_tot.cache.prefix_tree import PrefixTree, Segment
 from rksc_tot.engine.asking import Distribution, Labelling
 from rksc_tot.engine.base import Account
+from rksc_tot.engine.drafting import Drafter
 from rksc_tot.engine.forward import Forward
 from rksc_tot.engine.jobs import Generation, Job
-from rksc_tot.engine.passes import Claim, claim, compute
+from rksc_tot.engine.keeping import Keeper
+from rksc_tot.engine.passes import Claim, claim, compute, give_up
 from rksc_tot.engine.sampler import Draws, Logits, sample
+from rksc_tot.engine.shelf import Shelf
 from rksc_tot.engine.turns import Turns
 from rksc_tot.errors import AccountFull, CacheError, EngineError
 
@@ -31,8 +35,15 @@ _log = logging.getLogger("rksc_tot")
 class Stepper:
     """All running jobs of one model. At most ``max_rows`` rows are computed in one pass; a row's KV takes ``token_bytes``."""
 
-    def __init__(self, forward: Forward, tree: PrefixTree, max_rows: int, token_bytes: int) -> None:
+    def __init__(
+        self, forward: Forward, tree: PrefixTree, max_rows: int, token_bytes: int, keeper: Keeper | None = None
+    ) -> None:
         self.forward = forward
+        self.keeper = keeper
+        self.drafter: Drafter | None = None
+        """What has generations drafted, where they are."""
+        self.shelf: Shelf | None = None
+        """Where KV goes that leaves the arena, if anywhere."""
         self.token_bytes = token_bytes
         self.max_rows = max_rows
         self.tree = tree
@@ -49,7 +60,10 @@ class Stepper:
 
     def add(self, job: Job) -> None:
         """Queue a job."""
+        job.exact = job.exact or self.drafter is not None or (self.keeper is not None and self.keeper.exact)
         self.jobs.append(job)
+        if self.shelf is not None:
+            self.shelf.prefetch(job)
 
     def step(self) -> None:
         """Sample where logits are known, then compute what is missing. Ended jobs leave."""
@@ -57,6 +71,10 @@ class Stepper:
             if job.late:
                 job.expire()
         self._use_logits()
+        if self.drafter is not None:
+            self.jobs += self.drafter.turn(self.jobs)
+        if self.keeper is not None:
+            self.keeper.relieve(self.jobs)
         self._retire()
         claims = self._claim()
         if claims:
@@ -72,15 +90,17 @@ class Stepper:
     # -- logits that are there ---------------------------------------------------------------------------------------
 
     def _use_logits(self) -> None:
-        ready = [j for j in self.jobs if not j.ended and not any(map(j.lacks, j.tips()))]
-        tips = list(dict.fromkeys(tip for job in ready for tip in job.tips()))
-        if not tips:
-            return
+        """Go on wherever the logits are, as far as they go: what was drafted and verified is taken at once."""
+        while ready := {job: tips for job in self.jobs if not job.ended and (tips := job.ready())}:
+            self._go_on(ready)
+
+    def _go_on(self, ready: dict[Job, list[Segment]]) -> None:
+        tips = list(dict.fromkeys(tip for found in ready.values() for tip in found))
         logits, row = self._gathered(tips)
         broken = logits.log_z.isnan().tolist()
         turns: list[tuple[Generation, Draws]] = []
-        for job in ready:
-            if any(broken[row[tip]] for tip in job.tips()):
+        for job, found in ready.items():
+            if any(broken[row[tip]] for tip in found):
                 job.fail(EngineError("the model's logits are not numbers (NaN)", hint="try dtype float32"))
                 continue
             if not job.running:
@@ -120,8 +140,9 @@ class Stepper:
 
     def _awaited(self) -> set[Segment]:
         """Tips whose logits a job waits for; a watched question is answered without."""
-        waiting = (job for job in self.jobs if not job.ended and not (isinstance(job, Labelling) and job.watched))
-        return {tip for job in waiting for tip in job.tips()}
+        waiting = [job for job in self.jobs if not job.ended and not (isinstance(job, Labelling) and job.watched)]
+        drafted = (job.ahead.met for job in waiting if isinstance(job, Generation) and job.ahead is not None)
+        return {tip for job in waiting for tip in job.tips()}.union(*drafted)
 
     def _retire(self) -> None:
         ended = [job for job in self.jobs if job.ended]
@@ -136,6 +157,7 @@ class Stepper:
         """Run a pass. One for which memory does not suffice is tried again with fewer rows."""
         rows = sum(made.rows for made in claims)
         self._table, self._row = None, {}
+        start = time.perf_counter()
         try:
             logits = compute(self.forward, self.tree, claims)
         except Exception as error:
@@ -148,10 +170,14 @@ class Stepper:
             return
         self.passes += 1
         self.rows += rows
+        if self.shelf is not None:
+            self.shelf.store.costs.computed(rows, time.perf_counter() - start)
         self._since_full += 1
         if self.most < self.max_rows and self._since_full >= RECOVERY:
             self.most, self._since_full = min(self.max_rows, 2 * self.most), 0
         ends = [segment for made in claims for segment in made.ends]
+        if self.keeper is not None:
+            self.keeper.note(ends, logits)
         self._table, self._row = logits, {segment: n for n, segment in enumerate(ends)}
         self._kept.update((segment, None) for segment in ends if segment.handles)
 
@@ -166,19 +192,29 @@ class Stepper:
     def _claim(self) -> list[Claim]:
         """Blocks for this pass. Where the KV budget is full, jobs wait; the youngest makes way."""
         claims: list[Claim] = []
+        try:
+            self._claim_in_turn(claims)
+        except BaseException:
+            give_up(self.tree, claims)
+            raise
+        return claims
+
+    def _claim_in_turn(self, claims: list[Claim]) -> None:
         taken: set[Segment] = set()
         awaited = self._awaited()
         full: tuple[Job, CacheError] | None = None  # the first for which there is no room
         short: dict[int, Job] = {}  # likewise of each account that may hold no more
         for job, tip, most in self._turns.deal(self.jobs, self.tree, self.most):
-            missing = [segment for segment, _ in self.tree.missing(tip)]
+            missing = [segment for segment, _ in self.tree.missing(tip, job.exact)]
             if (full and not job.running) or not taken.isdisjoint((tip, *missing)):
                 continue
             waking, evicted = not job.running, self.tree.evicted_tokens
             if waking:
                 job.start()
             try:
-                made = claim(self.tree, job, tip, most, awaited, self.limit(job.account, claims))
+                if self.keeper is not None:
+                    self.keeper.ledger = job.account.ledger.keep
+                made = claim(self.tree, job, tip, most, awaited, self.limit(job.account), self.shelf)
             except CacheError as error:
                 if isinstance(error, AccountFull):
                     short.setdefault(id(job.account), job)
@@ -197,17 +233,18 @@ class Stepper:
             self._make_way_within(stuck)
         if full and not claims and not short:
             self._make_way(*full)
-        return claims
 
-    def limit(self, account: Account, claims: Sequence[Claim] = ()) -> int | None:
-        """Tokens that may be resident on an account beside those already claimed."""
-        if account.kv_bytes is None:
-            return None
-        claimed = sum(made.rows for made in claims if made.parts and made.job.account is account)
-        return account.kv_bytes // self.token_bytes - claimed
+    def limit(self, account: Account) -> int | None:
+        """Tokens that may be resident on an account, if that is limited."""
+        return None if account.kv_bytes is None else account.kv_bytes // self.token_bytes
 
     def _make_way(self, stuck: Job, full: CacheError) -> None:
-        """Nothing fits: the youngest running job is paused; the only one, or what does not fit beside none, fails."""
+        """Nothing fits: what was drafted goes; else the youngest running job is paused; the only one, or what does not fit
+        beside none, fails.
+        """
+        if isinstance(stuck, Generation) and stuck.ahead is not None:
+            stuck.settle()
+            return
         running = [job for job in self.jobs if job.running]
         if len(running) > 1:
             running[-1].pause()

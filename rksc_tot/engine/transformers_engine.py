@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import math
-import threading
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from itertools import zip_longest
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from rksc_tot.cache.arena import Arena
-from rksc_tot.cache.observed import Observed
+from rksc_tot.cache.offload import OffloadStore, open_store
 from rksc_tot.cache.pool import SlotPool
 from rksc_tot.cache.prefix_tree import PrefixTree, Segment
 from rksc_tot.cache.size import kv_bytes
@@ -31,16 +26,22 @@ from rksc_tot.engine.base import (
 )
 from rksc_tot.engine.capabilities import probe
 from rksc_tot.engine.chat import following_tokens, prompt_tokens
+from rksc_tot.engine.drafting import Drafter, Lossless
+from rksc_tot.engine.driver import CLOSED, Driver
 from rksc_tot.engine.facts import bytes_per_token, eos_ids, vocabulary_size
 from rksc_tot.engine.forward import Forward
 from rksc_tot.engine.handle import KVHandle
-from rksc_tot.engine.jobs import Generation, Job
+from rksc_tot.engine.jobs import Generation
+from rksc_tot.engine.keeping import keeper, see_attention
 from rksc_tot.engine.packing import worth_packing
-from rksc_tot.engine.process import idle_threads, keep_freed_memory
+from rksc_tot.engine.process import keep_freed_memory
+from rksc_tot.engine.rehydration import against_full, compared, rehydrate
+from rksc_tot.engine.shelf import Shelf
 from rksc_tot.engine.stepper import Stepper
 from rksc_tot.engine.text import continuation, label_tokens
 from rksc_tot.errors import CacheError, ConfigError, ContextOverflow, EngineError
 from rksc_tot.policies.eviction import EvictionPolicy, eviction_policy
+from rksc_tot.policies.keep import KeepPolicy, PathPolicy, keep_policy
 from rksc_tot.task import Prompt
 
 if TYPE_CHECKING:
@@ -50,10 +51,7 @@ if TYPE_CHECKING:
     from rksc_tot.policies.asks import Phrasing
 
 
-CLOSED = "the engine is closed"
 _log = logging.getLogger("rksc_tot")
-QUIET = 4  # rounds of the event loop within which whoever has got an answer has asked the next question
-J = TypeVar("J", bound=Job)
 
 
 class TransformersEngine:
@@ -67,6 +65,16 @@ class TransformersEngine:
         Bytes of KV that may be resident, prompt included; or a text such as ``64MiB``.
     eviction
         What goes first when room is needed: a policy or its name, such as ``rsbcm`` or ``lru``.
+    keep
+        What is kept of a path or thought that may not keep all its KV: a policy or its name, such as ``random_attention``. What
+        is computed upon the rest is not exact, and says so. None: everything is kept.
+    lossless
+        Whether what is written upon the rest is only a draft, verified upon everything, so that results are exact.
+    offload
+        Where KV goes that leaves the arena and may be wanted again: ``cpu`` (host memory), ``disk`` (a file), or a store of
+        this engine's own, which is closed with it. It is copied back where that was measured to be cheaper than computing it.
+    offload_budget, offload_folder
+        Bytes it may hold there; the folder of the file.
     max_batch_tokens
         Most rows of one forward pass; longer prompts are prefilled in chunks.
     pack
@@ -87,6 +95,11 @@ class TransformersEngine:
         name: str = "",
         kv_budget: int | str = 1 << 30,
         eviction: str | EvictionPolicy = "rsbcm",
+        keep: str | KeepPolicy | None = None,
+        lossless: bool | Lossless = False,
+        offload: str | OffloadStore | None = None,
+        offload_budget: int | str = "1GiB",
+        offload_folder: str | Path | None = None,
         max_batch_tokens: int = 2048,
         pack: bool | None = None,
     ) -> None:
@@ -97,16 +110,10 @@ class TransformersEngine:
         self.name = name or str(model.config._name_or_path)
         if model.device.type == "cpu":
             keep_freed_memory()
-        self._idle_threads = idle_threads()
         arena = Arena(1 << 62)
         forward, self.capabilities = probe(model, arena, packed=worth_packing(model) if pack is None else pack)
         if policy.heeds_attention:
-            if forward.route != "fast":
-                raise ConfigError(
-                    f"eviction by {policy.name} heeds attention, which cannot be seen in {self.name}",
-                    hint="give it no attention weight",
-                )
-            arena.observed = Observed()
+            see_attention(forward, f"eviction by {policy.name}", self.name)
         per_token = bytes_per_token(forward, arena)
         limit = kv_budget // per_token
         if limit < 1:
@@ -116,16 +123,25 @@ class TransformersEngine:
         arena.limit = limit
         self._vocabulary = vocabulary_size(model.get_input_embeddings())
         self._eos = eos_ids(model, tokenizer)
-        self._stepper = Stepper(forward, PrefixTree(SlotPool(limit), policy), max_batch_tokens, per_token)
+        tree = PrefixTree(SlotPool(limit), policy)
+        store = open_store(offload, offload_budget, offload_folder)
+        self.keep = keep_policy(keep)
+        """What is kept of paths and thoughts; None: everything."""
+        keeping = None if self.keep is None else keeper(self.keep, tree, forward, self.name)
+        self._stepper = Stepper(forward, tree, max_batch_tokens, per_token, keeping)
+        if store is not None:
+            self._stepper.shelf = Shelf(store, tree, arena)
+        if lossless:
+            if keeping is None:
+                raise ConfigError("lossless drafts need a keep policy", hint="name one, or leave lossless out")
+            settings = lossless if isinstance(lossless, Lossless) else Lossless()
+            self._stepper.drafter = Drafter(settings, keeping, tree, arena)
         self.bytes_per_token = per_token
         """KV bytes of one token."""
-        self._lock = threading.Lock()  # guards jobs, tree and arena; taken through _books()
-        self._inbox: deque[Callable[[], None]] = deque()  # what is to be done to the books, by whoever has them next
-        self._steps: dict[asyncio.AbstractEventLoop, asyncio.Future[None]] = {}  # in flight
-        self._worker = ThreadPoolExecutor(1, thread_name_prefix="rksc-engine")
+        self.driver = Driver(self._stepper)
+        """The thread that has the books."""
         self._labels: dict[tuple[str, ...], list[list[int]]] = {}
         self._phrasings: Phrasings | None = None  # made when first asked for
-        self._closed = False
 
     # -- the contract (engine/base.py) -------------------------------------------------------------------------------
 
@@ -135,7 +151,7 @@ class TransformersEngine:
         import torch
         import transformers
 
-        forward = self._stepper.forward
+        forward, drafter, shelf = self._stepper.forward, self._stepper.drafter, self._stepper.shelf
         return MappingProxyType(
             {
                 "model": self.name,
@@ -144,6 +160,9 @@ class TransformersEngine:
                 "route": forward.route,
                 "linear": "packed" if forward.packed else "stock",
                 "batch_invariant": self.capabilities.batch_invariant,
+                "keep": None if self.keep is None else {"name": self.keep.name} | self.keep.model_dump(mode="json"),
+                "lossless": False if drafter is None else drafter.settings.model_dump(),
+                "offload": None if shelf is None else shelf.store.name,
                 "threads": torch.get_num_threads(),
                 "torch": torch.__version__,
                 "transformers": transformers.__version__,
@@ -184,6 +203,8 @@ class TransformersEngine:
                 f"the prompt's {len(ids)} tokens take {len(ids) * size} bytes of KV, the search may hold {account.kv_bytes}",
                 hint="raise its budget of KV bytes, and leave room for the thoughts",
             )
+        if isinstance(self.keep, PathPolicy):
+            self.keep.check_prompt(len(ids))
         messages = None if isinstance(prompt, str) else tuple(prompt)
         handle = KVHandle(self, len(ids), messages, len(ids), prompt=True)
 
@@ -191,7 +212,7 @@ class TransformersEngine:
             handle.place = tree.walk(tree.origin, ids)
             tree.hold(handle.place, prompt=True)
 
-        self._inbox.append(place)
+        self.driver.later(place)
         return handle
 
     def extend(self, handle: KVHandle, text: str) -> KVHandle:
@@ -210,7 +231,7 @@ class TransformersEngine:
             longer.place = self._stepper.tree.walk(handle.segment, ids)
             self._stepper.tree.hold(longer.place)
 
-        self._inbox.append(place)
+        self.driver.later(place)
         return longer
 
     async def generate(self, requests: Sequence[GenerateRequest], account: Account) -> list[list[Completion]]:
@@ -227,11 +248,11 @@ class TransformersEngine:
                 Generation(
                     self._stepper.tree, self._stepper.tree.walk(r.handle.segment, after), r, account, self.tokenizer,
                     self._eos, self.capabilities.context, r.handle.length if after else None,
-                )
+                ).after(r.handle.prompt_end)
                 for r, after in zip(requests, followers, strict=True)
             ]  # fmt: skip
 
-        jobs = await self._run(make, requests)
+        jobs = await self.driver.run(make)
         return [
             [c._replace(handle=self._adopt(c.handle, r, job)) for c in job.done]
             for r, job in zip(requests, jobs, strict=True)
@@ -254,11 +275,11 @@ class TransformersEngine:
                 Labelling(
                     self._stepper.tree, self._stepper.tree.walk(r.handle.segment, after), account, r.handle.length, r,
                     dict(zip(r.labels, ids, strict=True)), self.forward.depth,
-                )
+                ).after(r.handle.prompt_end)
                 for r, after, ids in zip(requests, followers, tokens, strict=True)
             ]  # fmt: skip
 
-        return [job.result for job in await self._run(make, requests)]
+        return [job.result for job in await self.driver.run(make)]
 
     def similarity(self, handle: KVHandle, others: Sequence[KVHandle], alpha: float) -> list[float | None]:
         """σ of :func:`~rksc_tot.policies.asks.sigma` between thoughts generated with ``states``, None where these are gone.
@@ -291,28 +312,33 @@ class TransformersEngine:
 
         None where the deadline came first.
         """
-        for pair in pairs:
-            for handle in pair:
-                self._check(handle)
         handles = [handle for pair in pairs for handle in pair]
+        for handle in handles:
+            self._check(handle)
 
         def make() -> list[Distribution]:
-            return [Distribution(self._stepper.tree, handle.segment, account) for handle in handles]
+            tree = self._stepper.tree
+            return [Distribution(tree, handle.segment, account).after(handle.prompt_end) for handle in handles]
 
-        read = [job.result for job in await self._run(make, [])]
-        found: list[tuple[float, bool] | None] = []
-        for a, b in zip(read[::2], read[1::2], strict=True):
-            if a is None or b is None:
-                found.append(None)
-            else:
-                found.append((float((a.exp() * (a - b)).nansum()), bool(a.argmax() == b.argmax())))
-        return found
+        return compared([job.result for job in await self.driver.run(make)])
+
+    async def rehydrate(self, handles: Sequence[KVHandle], account: Account) -> list[bool]:
+        """Make paths whole that a keep policy reduced, see :func:`rksc_tot.engine.rehydration.rehydrate`."""
+        for handle in handles:
+            self._check(handle)
+        return await rehydrate(self, handles, account)
+
+    async def against_full(self, handles: Sequence[KVHandle], account: Account) -> list[tuple[float, bool] | None]:
+        """What reductions do to the next token, see :func:`rksc_tot.engine.rehydration.against_full`."""
+        for handle in handles:
+            self._check(handle)
+        return await against_full(self, handles, account)
 
     def release(self, handle: KVHandle) -> None:
         """Give a handle back; releasing twice is an error."""
         self._check(handle)
         handle.released = True
-        self._inbox.append(lambda: self._stepper.tree.drop(handle.segment, prompt=handle.prompt))
+        self.driver.later(lambda: self._stepper.tree.drop(handle.segment, prompt=handle.prompt))
 
     def rate(self, handle: KVHandle, score: float, depth: int) -> None:
         """Say what a path is worth (see :class:`~rksc_tot.engine.base.Engine`); ConfigError unless that is a finite number."""
@@ -326,26 +352,26 @@ class TransformersEngine:
             tree, observed = self._stepper.tree, self.forward.arena.observed
             attention = 0.0 if observed is None else observed.share(handle.segment.slots)
             try:
-                tree.rate(handle.segment, tree.policy.importance(score, depth, attention))
+                tree.rate(handle.segment, tree.policy.importance(score, depth, attention), score)
             except Exception as error:  # a plug-in's; nobody waits for an answer
                 _log.warning("eviction by %s failed: %s: %s", tree.policy.name, type(error).__name__, error)
 
-        self._inbox.append(rate)
+        self.driver.later(rate)
 
     def clear(self) -> None:
         """Forget all KV that no handle needs, so that the next search starts cold."""
         self._check_open()
-        with self._books():
+        with self.driver.books():
             self._stepper.tree.clear()
 
     def close(self) -> None:
         """Stop and free everything."""
-        if not self._closed:
-            self._closed = True
-            self._worker.shutdown(wait=True)
-            with self._books():
-                self._stepper.fail(self._stepper.jobs, EngineError(CLOSED))
+        if not self.driver.closed:
+            self.driver.close()
+            with self.driver.books():
                 self._stepper.forward.arena.clear()
+                if self._stepper.shelf is not None:
+                    self._stepper.shelf.store.close()
                 self._stepper.forward.give_back()  # the model is its owner's again
 
     def __enter__(self) -> TransformersEngine:
@@ -374,7 +400,7 @@ class TransformersEngine:
     @property
     def kv_bytes(self) -> int:
         """Bytes of KV that are resident now."""
-        with self._books():
+        with self.driver.books():
             return self._stepper.tree.pool.used * self._stepper.forward.arena.bytes_per_row
 
     @property
@@ -384,81 +410,15 @@ class TransformersEngine:
 
     def check_integrity(self) -> None:
         """Raise CacheError unless the cache's books balance."""
-        with self._books():
+        with self.driver.books():
             self._stepper.tree.check_integrity()
 
     def settle(self) -> None:
         """See to it that every handle has its place."""
-        with self._books():
+        with self.driver.books():
             pass
 
     # -- inside ------------------------------------------------------------------------------------------------------
-
-    async def _run(self, make: Callable[[], list[J]], requests: Sequence[GenerateRequest | LabelRequest]) -> list[J]:
-        """Jobs that have ended, made and stepped off the event loop; an error is raised once every job is closed."""
-        jobs: list[J] = []
-        made: list[Exception | None] = []  # how making them went, once it was tried
-
-        def begin() -> None:
-            try:
-                jobs.extend(make())
-            except Exception as error:
-                made.append(error)
-                return
-            for job, request in zip_longest(jobs, requests):
-                job.prompt = request.handle.prompt_end if request else job.base.end
-                self._stepper.add(job)
-            made.append(None)
-
-        def abandon() -> None:
-            self._stepper.fail([job for job in jobs if not job.ended], EngineError("the request was cancelled"))
-            for job in jobs:
-                job.give_back()
-
-        self._inbox.append(begin)
-        try:
-            while not made or not all(job.ended for job in jobs):
-                self._check_open()
-                await self._turn()
-            failed = [error for error in (*made, *(job.error for job in jobs)) if error is not None]
-            if failed:
-                raise failed[0]
-        except BaseException:
-            self._inbox.append(abandon)
-            raise
-        return jobs
-
-    async def _turn(self) -> None:
-        """Wait for a step, of all that coroutines of this event loop have asked for so far."""
-        loop = asyncio.get_running_loop()
-        for _ in range(QUIET):  # let every coroutine that is ready add its work to the pass
-            if loop in self._steps:
-                break
-            await asyncio.sleep(0)
-        step = self._steps.get(loop)
-        if step is None:
-            self._steps = {other: step for other, step in self._steps.items() if not other.is_closed()}
-            self._idle_threads()
-            try:
-                step = self._steps[loop] = loop.run_in_executor(self._worker, self._step)
-            except RuntimeError:
-                raise EngineError(CLOSED) from None
-            step.add_done_callback(lambda _: self._steps.pop(loop, None))
-        await asyncio.wait([step])
-        if not step.cancelled() and (error := step.exception()):
-            raise EngineError(f"the engine failed: {type(error).__name__}: {error}") from error
-
-    def _step(self) -> None:
-        with self._books():
-            self._stepper.step()
-
-    @contextmanager
-    def _books(self) -> Iterator[None]:
-        """The stepper, its tree and its arena to oneself, after all that was left in the inbox has been done."""
-        with self._lock:
-            while self._inbox:
-                self._inbox.popleft()()
-            yield
 
     def _adopt(self, segment: Segment | None, request: GenerateRequest, job: Generation) -> KVHandle | None:
         """A completion's segment is held already; wrap it."""
@@ -502,5 +462,5 @@ class TransformersEngine:
             )
 
     def _check_open(self) -> None:
-        if self._closed:
+        if self.driver.closed:
             raise EngineError(CLOSED, hint="load it again")

@@ -59,9 +59,9 @@ class Turns:
         numbers = count()
         for job in jobs:
             served = self._served[id(job.account)]
-            for tip in () if job.ended else job.tips():
+            for tip in () if job.ended else job.wanted():
                 if job.lacks(tip):
-                    missing = tree.missing(tip)
+                    missing = tree.missing(tip, job.exact)
                     lacking = tip.end - missing[0][0].start - missing[0][1] if missing else 1
                     yield served, lacking > SHORT, next(numbers), job, tip
 

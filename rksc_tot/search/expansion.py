@@ -156,7 +156,7 @@ class Writer:
         self, node: Node, path: Path, start: Start, reply: Sequence[Completion], round: int
     ) -> Iterator[Draft]:
         self.account.ledger.rival_stop.acted += any(completion.finish == "rival" for completion in reply)
-        for text, tokens, logprobs, finish, branches, handle in reply:
+        for text, tokens, logprobs, finish, branches, handle, exact in reply:
             if finish == "rival" or (finish == "budget" and not tokens):  # given up, or never drawn
                 self.engine.release(handle)
                 continue
@@ -164,7 +164,7 @@ class Writer:
             branch = _branch(start.branches[branches[0]], round)
             yield Draft(
                 node, path, text, branch, len(branches), tokens, logprobs, handle,
-                ended=_ended(finish, text), exact=start.exact, fault=fault,
+                ended=_ended(finish, text), exact=start.exact and exact, fault=fault,
             )  # fmt: skip
 
     def _proposed(self, node: Node, path: Path, k: int, reply: Sequence[Completion], round: int) -> Iterator[Draft]:
@@ -189,7 +189,9 @@ class Writer:
         end = task.stop[0] if task.keep_stop and task.stop else ""
         for at, piece in enumerate(pieces[:k]):
             cut = fault if at == len(pieces) - 1 else None
-            yield Draft(node, path, piece, _branch(at, round), continuation=piece + end, fault=cut)
+            yield Draft(
+                node, path, piece, _branch(at, round), continuation=piece + end, exact=completion.exact, fault=cut
+            )
 
 
 def _ended(finish: Finish, text: str) -> bool:

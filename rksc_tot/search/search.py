@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rksc_tot.budget import Budget, BudgetReached
-from rksc_tot.engine.base import Account, Engine, SharingEngine
+from rksc_tot.engine.base import Account, Engine, KeepingEngine, SharingEngine
 from rksc_tot.errors import ConfigError, TaskError, VerifierError
 from rksc_tot.events import Added, BudgetHit, Event, Finished, Pruned, Scored
 from rksc_tot.faults import Fault
@@ -24,6 +24,7 @@ from rksc_tot.search.gate import Gate
 from rksc_tot.search.growth import Growth
 from rksc_tot.search.judgement import HINT, judge_root
 from rksc_tot.search.limits import Limits
+from rksc_tot.search.reductions import AUDIT, Reductions
 from rksc_tot.search.scoring import Key, Scorer, ranked, scores_of, usable
 from rksc_tot.search.wordings import Wordings, other_phrasings
 from rksc_tot.seeds import stream_key
@@ -94,6 +95,10 @@ class Search:
             self._aliasing = Aliasing(
                 rksc.sibling, rksc.audit, task, problem, engine, self.account, self.rng, self.warn
             )
+        self._reductions = None
+        if isinstance(engine, KeepingEngine) and engine.keep is not None:
+            share = AUDIT if rksc is None else rksc.audit
+            self._reductions = Reductions(share, engine, self.account, self.rng, self.warn)
         self._wordings = None
         rule = None if rksc is None else rksc.phrasing
         phrasings = other_phrasings(task, problem, self.prompt)
@@ -203,7 +208,27 @@ class Search:
             children = self._growth.settle(deque(drafts), merge)
             if self._aliasing:
                 await self._aliasing.audit()
+            if self._reductions:
+                await self._reductions.audit(children)
             return children
+
+    async def rehydrate(self, nodes: Sequence[Node]) -> None:
+        """Make the KV of paths whole again that a keep policy reduced, so that what is drawn and scored from them now goes by
+        all their tokens. Thoughts that were written upon reduced KV stay what they are: not exact.
+
+        Raises
+        ------
+        ConfigError
+            If a node's KV was given back, or the engine keeps all there is.
+        CacheError
+            If there is no room.
+        """
+        if not isinstance(self.engine, KeepingEngine):
+            raise ConfigError(f"{self.engine.name} reduces no KV", hint="there is nothing to rehydrate")
+        for node in nodes:
+            if node._handle is None:
+                raise ConfigError(f"node {node.id} cannot be rehydrated: its KV was given back")
+        await self.engine.rehydrate([node._handle for node in nodes], self.account)
 
     def _rivals(self, node: Node) -> RivalStop | None:
         return None if self.gate is None else self.gate.rivals(node)

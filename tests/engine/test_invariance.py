@@ -106,8 +106,6 @@ class Garden:
                 self.tree.pin(job.base)
                 made = claim(self.tree, job, job.base, most(), ())
                 made.block.logits_at = list(range(made.rows))
-                for part in made.parts:
-                    self.tree.store(part.segment, part.slots)
                 claims.append(made)
         logits = iter(self.forward.run(self.forward.plan([made.block for made in claims]), self.tree.pool.extent))
         for made in claims:

@@ -335,7 +335,7 @@ def test_a_request_that_is_cancelled_leaves_nothing(byte_engine, monkeypatch, st
         request.cancel()
         await asyncio.gather(request, return_exceptions=True)
         go_on.set()
-        byte_engine._worker.submit(int).result()  # whatever was running has ended
+        byte_engine.driver.submit(int).result()  # whatever was running has ended
 
     asyncio.run(cancelled())
     byte_engine.clear()

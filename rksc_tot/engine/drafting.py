@@ -1,0 +1,258 @@
+"""VeriCache: tokens are drafted upon reduced paths and verified upon the full ones, so that what comes out is exact.
+
+Feng et al. 2026, https://arxiv.org/abs/2605.17613. Of the paper the abstract was at hand: draft some tens of tokens with
+compressed KV, verify them in one pass with all of it, keep what agrees, let both go on from there.
+
+::
+
+    full path    h h h a a a a a a t ──────────► d d d d d d      one pass gives the logits after t and after every d
+    twin         h h   a   a   a a   t d d d d d d ▲              drafted upon what a keep policy left; forgotten afterwards
+
+A *twin* is a copy of a path's KV, taken from the full one and reduced by the keep policy. It hangs from an origin of its own, so
+no exact request ever meets it. Drafts use the branches' own random numbers. To verify, the drafted tokens go through the
+model as any others of the path, and the generation draws as it always does: as long as it draws what was drafted, the next
+logits are there already. So nothing has to be compared for the result to be right, and it is the same whatever was drafted.
+While drafts are written the full path is not in use, and may be evicted or offloaded.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from pydantic import Field
+
+from rksc_tot.cache.arena import Arena
+from rksc_tot.cache.prefix_tree import PrefixTree, Segment
+from rksc_tot.engine.base import Finish
+from rksc_tot.engine.jobs import Generation, Job, Twig
+from rksc_tot.engine.keeping import Keeper
+from rksc_tot.errors import CacheError
+from rksc_tot.ledger import Verified
+from rksc_tot.settings import Settings
+
+END = -1
+"""Stands for any end-of-text token."""
+
+
+class Lossless(Settings):
+    """How drafts are written.
+
+    Parameters
+    ----------
+    horizon
+        Tokens a branch drafts before they are verified. The paper has 25 to 40.
+    share
+        Of a path's tokens, the share that a tree policy may keep for drafts; a path policy has its own budget.
+    """
+
+    kind = "lossless"
+    horizon: int = Field(32, ge=1, le=1024)
+    share: float = Field(0.5, gt=0, le=1, allow_inf_nan=False)
+
+
+class Draft(Generation):
+    """What the branches of a generation would write next upon twins of their paths. It pays for no token and keeps nothing.
+
+    ``twins``: of each twig's path without its last token, which is computed here for the draft alone.
+    """
+
+    def __init__(self, parent: Generation, twins: Sequence[Segment], horizon: int) -> None:
+        Job.__init__(self, parent.tree, twins[0], parent.account, None)
+        self.parent = parent
+        self.horizon = horizon
+        self.prompt = parent.prompt
+        self.request = replace(parent.request, rivals=None, states=False)
+        self.tokenizer, self.eos, self.streams = parent.tokenizer, parent.eos, parent.streams
+        self.step = 0
+        self.draft, self.ahead = None, None
+        self.done = []
+        self.drafted: list[Drafted] = []
+        self.twins = list(twins)
+        self.twigs, self._going = [], []
+        for twig, twin in zip(parent.twigs, twins, strict=True):
+            self.tree.hold(twin)
+            tip = self.tree.walk(twin, twig.tip.tokens[-1:])
+            self.tree.hold(tip)
+            self.twigs.append(Twig(tip, twig.branches, twig.written.fork(), twig.logprobs))
+
+    def grant(self, wanted: int) -> int:
+        """All: only what is drawn in earnest is paid for."""
+        return wanted
+
+    def full(self, twig: Twig) -> bool:
+        """Whether a twig may not grow any more, or need not for now."""
+        return self.step >= self.horizon or self.parent.full(twig)
+
+    def fail(self, error: Exception) -> None:
+        """A draft that cannot go on has ended."""
+        self.expire()
+
+    def close(self) -> None:
+        """Let go of everything; of what was drafted upon the twins nothing is left."""
+        self.leave()
+        self.tree.drop(self.base)
+        for twin in self.twins:
+            self.tree.drop(twin)
+            for child in list(twin.children.values()):
+                self.tree.discard(child, child.start)
+
+    def _finish(
+        self,
+        twig: Twig,
+        branches: Sequence[int],
+        finish: Finish,
+        stop: tuple[int, int] | None = None,
+        ending: float | None = None,
+    ) -> None:
+        written = twig.written.tokens[self.parent.before :]
+        if finish == "eos":
+            written = [*written, END]
+        self.drafted.append(Drafted(branches, written, finish in ("stop", "eos") or self.parent.full(twig)))
+
+
+class Drafted(NamedTuple):
+    """What branches have written since their generation began; ``over``: the last token ends it, so nothing comes after it."""
+
+    branches: Sequence[int]
+    tokens: list[int]
+    over: bool
+
+
+@dataclass(slots=True)
+class Ahead:
+    """Drafted tokens that a generation is about to meet.
+
+    ``leaves``: ends of what passes compute of them, pinned. ``met``: these and all ends of tokens before, where logits are
+    wanted. ``start``: position of the first of them. ``guesses``: by branch, what was drafted and not met yet.
+    """
+
+    tree: PrefixTree
+    ledger: Verified
+    start: int
+    leaves: list[Segment]
+    met: set[Segment]
+    guesses: dict[int, deque[int]]
+
+    def meet(self, branches: Sequence[int], tokens: Sequence[int], eos: frozenset[int]) -> None:
+        """See what the branches drew. Where it is not as drafted, what was drafted after it is void, too."""
+        for branch, token in zip(branches, tokens, strict=True):
+            guessed = self.guesses[branch]
+            if guessed and guessed[0] == (END if token in eos else token):
+                guessed.popleft()
+                self.ledger.accepted += 1
+            else:
+                self.ledger.rejected += len(guessed)
+                guessed.clear()
+
+    def close(self) -> None:
+        """Let go of what nobody went on from."""
+        self.ledger.rejected += sum(map(len, self.guesses.values()))
+        for leaf in self.leaves:
+            self.tree.unpin(leaf)
+        for leaf in self.leaves:
+            self.tree.discard(leaf, self.start)
+
+
+class Drafter:
+    """Has generations drafted and verified, in turn."""
+
+    def __init__(self, settings: Lossless, keeper: Keeper, tree: PrefixTree, arena: Arena) -> None:
+        self.settings = settings
+        self.keeper = keeper
+        self.tree = tree
+        self.arena = arena
+        self._shadow = tree.sprout()
+
+    def turn(self, jobs: Sequence[Job]) -> list[Draft]:
+        """Put what has been drafted before the generations, and begin the next drafts, which are returned."""
+        begun = []
+        for job in jobs:
+            if isinstance(job, Draft):
+                if job.parent.ended and not job.ended:
+                    job.expire()
+            elif isinstance(job, Generation) and not job.ended:
+                if isinstance(job.draft, Draft) and job.draft.ended:
+                    self._verify(job, job.draft.drafted)
+                elif job.draft is None and job.running and job.step and not job.ready() and not _waits(job):
+                    job.settle()
+                    if draft := self._begin(job):
+                        begun.append(draft)
+        return begun
+
+    def _begin(self, job: Generation) -> Draft | None:
+        """A draft of the next tokens, running; None where there is no room for it."""
+        twins: list[Segment] = []
+        draft = None
+        try:
+            twins.extend(self._twin(twig.tip, job.prompt) for twig in job.twigs)
+            draft = job.draft = Draft(job, twins, self.settings.horizon)
+            draft.start()
+            job.pause()
+        except CacheError:
+            pass
+        for twin in twins:
+            self.tree.unpin(twin)
+        return draft
+
+    def _verify(self, job: Generation, drafted: Sequence[Drafted]) -> None:
+        """Put the drafted tokens on the path, each a segment of its own, so that logits are given at each."""
+        job.draft = None
+        twigs = {branch: twig for twig in job.twigs for branch in twig.branches}
+        ledger = job.account.ledger.verified
+        ahead = Ahead(self.tree, ledger, max(twig.tip.end for twig in job.twigs), [], set(), {})
+        for branches, tokens, over in drafted:
+            twig = twigs[branches[0]]
+            known = len(twig.logprobs)
+            at = twig.tip
+            ahead.met.add(at)
+            for token in tokens[known : len(tokens) - over]:
+                at = self.tree.walk(at, (token,))
+                ahead.met.add(at)
+            self.tree.pin(at)
+            ahead.leaves.append(at)
+            ahead.start = min(ahead.start, twig.tip.end)
+            ahead.guesses |= {branch: deque(tokens[known:]) for branch in branches}
+        ledger.drafted += sum(map(len, ahead.guesses.values()))
+        ledger.rounds += 1
+        job.ahead = ahead
+
+    def _twin(self, tip: Segment, prompt: int) -> Segment:
+        """The twin of a path without its last token, pinned; what it lacks is copied from the path, which is resident.
+
+        Raises
+        ------
+        CacheError
+            If there is no room.
+        """
+        *above, last = tip.lineage()
+        at = self._shadow
+        for tokens in (*(segment.tokens for segment in above), last.tokens[:-1]):
+            at = self.tree.walk(at, tokens)
+        self.tree.pin(at)
+        try:
+            for segment, first in self.tree.missing(at):
+                for low in range(first, len(segment.tokens), self.keeper.chunk):
+                    self._copy(tip, segment, range(low, min(low + self.keeper.chunk, len(segment.tokens))))
+                    self.keeper.bring_down(segment, prompt, self.settings.share)
+        except CacheError:
+            self.tree.unpin(at)
+            raise
+        return at
+
+    def _copy(self, tip: Segment, twin: Segment, tokens: range) -> None:
+        """Give these tokens of a segment of a twin the KV they have on the path to ``tip``."""
+        self.tree.make_room(len(tokens))
+        slots = self.tree.pool.allocate(len(tokens))
+        self.tree.store(twin, slots, first=tokens.start)
+        first, stop = twin.start + tokens.start, twin.start + tokens.stop
+        source = [slot for segment in tip.lineage() for slot in segment.read(first, stop)[0]]
+        self.arena.reserve(self.tree.pool.extent)
+        self.arena.copy(source, slots)
+
+
+def _waits(job: Generation) -> bool:
+    """Whether passes have not got to all that was drafted."""
+    return job.ahead is not None and not all(leaf.resident for leaf in job.ahead.leaves)

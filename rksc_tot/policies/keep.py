@@ -1,0 +1,280 @@
+"""Keeping: which tokens' KV stays when a path or a block may not keep all. A policy selects; the engine moves and frees.
+
+Keys stay as they were rotated, at the positions of their tokens, so a policy returns which tokens stay and nothing else.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from rksc_tot.errors import ConfigError, KeepError
+from rksc_tot.guard import Raised, guarded, shown
+from rksc_tot.registry import Registry
+from rksc_tot.seeds import stream_key
+from rksc_tot.settings import Settings
+
+Kept = NDArray[np.int64]
+Floats = NDArray[np.floating[Any]]
+Sets = Literal["head", "one"]
+"""A set of kept tokens for each layer and KV head, or one for all."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class View:
+    """What a policy sees of resident tokens, in the order of their positions. Its arrays cannot be written to.
+
+    Parameters
+    ----------
+    positions
+        ``[n]``, ascending; ``[layers, heads, n]`` where an earlier selection left the heads with different tokens.
+    prompt
+        How many of the first are the prompt's, in every head.
+    layers, heads
+        How many layers the model has, and how many KV heads each.
+    attention
+        ``[layers, heads, n]``: what share of their attention, 0..1, the rows computed since the last selection paid to each
+        token, the mean over the query heads that share a KV head. None where it was not measured.
+    """
+
+    positions: Kept
+    prompt: int
+    layers: int
+    heads: int
+    attention: Floats | None = None
+
+    def __post_init__(self) -> None:
+        """Let a policy look, not touch."""
+        for name in ("positions", "attention"):
+            if (array := getattr(self, name)) is not None:
+                looked_at = array.view()
+                looked_at.flags.writeable = False
+                object.__setattr__(self, name, looked_at)
+
+    def __len__(self) -> int:
+        return int(self.positions.shape[-1])
+
+
+class KeepPolicy(Settings, ABC):
+    """A pure choice of tokens. Derive from :class:`PathPolicy` or :class:`TreePolicy`, which say when it is asked.
+
+    Parameters
+    ----------
+    seed
+        What the engine seeds ``rng`` with, besides the path and how often it was reduced.
+    """
+
+    kind: ClassVar[str] = "keep policy"
+    name: ClassVar[str] = ""
+    scope: ClassVar[Literal["path", "tree"]]
+    seed: int = Field(0, ge=0)
+
+    @property
+    def heeds_attention(self) -> bool:
+        """Whether attention must be measured for it, which takes time in every pass."""
+        return False
+
+    @property
+    def per_head(self) -> bool:
+        """Whether each layer and KV head keeps a set of its own."""
+        return False
+
+    @abstractmethod
+    def select(self, view: View, budget: int, rng: np.random.Generator) -> Kept:
+        """Which tokens stay. Pure: what it returns follows from what it is given.
+
+        Parameters
+        ----------
+        view : View
+            Of ``n`` tokens.
+        budget : int
+            How many may stay, 0 or more.
+        rng : numpy.random.Generator
+            The only source of chance.
+
+        Returns
+        -------
+        array of int
+            ``[k]`` indexes into the view's tokens, strictly ascending, k = min(budget, n); ``[layers, heads, k]`` if
+            :attr:`per_head`.
+        """
+
+
+class PathPolicy(KeepPolicy):
+    """Brings one path down to a budget, again and again as it grows. Its recent tokens are no concern of ``select``.
+
+    Parameters
+    ----------
+    budget
+        How many tokens of KV a path may hold beside the recent ones, the prompt's among them.
+    recent
+        How many of the last tokens always stay. A path that holds ``budget + 2 * recent`` is brought down.
+    pin_prompt
+        Whether the whole prompt stays. Without it, what stays of the question is up to the policy.
+    """
+
+    scope: ClassVar[Literal["path", "tree"]] = "path"
+    budget: int = Field(1024, ge=1)
+    recent: int = Field(64, ge=1)
+    pin_prompt: bool = True
+
+    def pinned(self, view: View) -> int:
+        """How many of the first tokens of a view stay whatever else does."""
+        return view.prompt if self.pin_prompt else 0
+
+    def check_prompt(self, tokens: int) -> None:
+        """Refuse a prompt of that many tokens if it is pinned and leaves no room for anything else.
+
+        Raises
+        ------
+        ConfigError
+            It names the budget that is needed.
+        """
+        if self.pin_prompt and self.budget <= tokens:
+            raise ConfigError(
+                f"{self.kind} {self.name!r} may keep {self.budget} tokens beside the last {self.recent}, and the prompt"
+                f" alone, which is pinned, has {tokens}",
+                hint=f"set budget to {tokens + 1} at least",
+            )
+
+
+class Block(NamedTuple):
+    """A closed thought, as a tree policy sees it.
+
+    ``tokens``: of it that are resident. ``value``: of the search, higher is better. ``entropy``: of the token after it, nats.
+    ``attention``: what share of later attention went to it, 0..1. Each of these three is NaN where it is not known.
+    ``distance``: edges of the tree from it to the nearest thought that is being continued. ``protected``: whether it must stay
+    whole, as what is being continued stands on it. ``start``: position of its first token.
+    """
+
+    tokens: int
+    value: float
+    entropy: float
+    attention: float
+    distance: int
+    protected: bool
+    start: int
+
+
+class TreePolicy(KeepPolicy):
+    """Brings the blocks of a whole tree down when the engine's KV budget is full: ``allot``, then ``select`` in each block.
+
+    Parameters
+    ----------
+    rehydrate
+        Whether a reduced block is made whole again when the search comes back to it.
+    """
+
+    scope: ClassVar[Literal["path", "tree"]] = "tree"
+    rehydrate: bool = True
+
+    @abstractmethod
+    def allot(self, blocks: Sequence[Block], budget: int) -> list[int]:
+        """How many tokens each block keeps, 0 to all of its own; no more in all than ``budget`` if that can be."""
+
+
+KEEP: Registry[KeepPolicy] = Registry(
+    kind="keep policy",
+    base=KeepPolicy,  # type: ignore[type-abstract]  # plug-ins are made, the base is not
+    group="rksc_tot.keep",
+    built_in={
+        "arborkv": "rksc_tot.policies.arborkv:ArborKV",
+        "random_attention": "rksc_tot.policies.random_attention:RandomAttention",
+        "snapkv": "rksc_tot.policies.snapkv:SnapKV",
+        "streaming": "rksc_tot.policies.streaming:Streaming",
+    },
+)
+
+
+def keep_policy(named: str | KeepPolicy | None) -> KeepPolicy | None:
+    """The policy of that name with its usual settings, or the policy itself; None keeps everything.
+
+    Raises
+    ------
+    ConfigError
+        If there is none of that name, or it is neither.
+    """
+    if named is None or isinstance(named, KeepPolicy):
+        return named
+    if not isinstance(named, str):
+        raise ConfigError(f"keep is {named!r}", hint=f"name one of {', '.join(KEEP.names())}, or None")
+    return KEEP.make(named)
+
+
+def keep_rng(*names: object) -> np.random.Generator:
+    """The private stream called by ``names`` (policy seed, path, how often it was reduced …): who draws first is no matter."""
+    return np.random.Generator(np.random.Philox(key=stream_key(*names)))
+
+
+def chosen(policy: KeepPolicy, view: View, budget: int, rng: np.random.Generator) -> Kept:
+    """What a policy selects, see :meth:`KeepPolicy.select`, once it is known to be a selection.
+
+    Raises
+    ------
+    KeepError
+        If it is none, or the policy fails; it names policy and fault.
+    """
+    name = f"{policy.kind} {policy.name or type(policy).__name__!r}"
+    try:
+        with guarded(f"its select, with {len(view)} tokens and a budget of {budget},", KeepError):
+            kept = policy.select(view, budget, rng)
+            sets = (view.layers, view.heads) if policy.per_head else ()
+    except Raised as raised:
+        raise KeepError(f"{name}: {raised}", hint="correct the policy") from raised.error
+    if fault := _fault(kept, (*sets, min(budget, len(view))), len(view)):
+        raise KeepError(f"{name} {fault}", hint="correct its select, which says what it returns")
+    return kept.astype(np.int64, copy=False)
+
+
+def _fault(kept: Any, shape: tuple[int, ...], n: int) -> str | None:
+    """What is wrong with a selection of that shape among ``n`` tokens, as the end of a sentence."""
+    if not isinstance(kept, np.ndarray) or kept.dtype.kind not in "iu":
+        return f"returned {shown(kept)}, not an array of integers"
+    if kept.ndim != len(shape) or kept.shape[:-1] != shape[:-1]:
+        return f"returned the shape {kept.shape}, not {shape}"
+    if kept.shape != shape:
+        than = "more" if kept.shape[-1] > shape[-1] else "fewer"
+        return f"keeps {kept.shape[-1]} of {n} tokens, {than} than the {shape[-1]} it is to keep"
+    foreign = kept[(kept < 0) | (kept >= n)]
+    if foreign.size:
+        return f"keeps token {foreign[0]} of {n}, counted from 0"
+    steps = np.diff(kept.astype(np.int64), axis=-1)
+    if (steps == 0).any():
+        return "keeps a token twice"
+    return "returned tokens that do not ascend" if (steps < 0).any() else None
+
+
+def highest(scores: Floats, budget: int, first: int = 0) -> Kept:
+    """The ``first`` tokens and those with the highest scores, later ones among equals: ``budget`` in all, ascending.
+
+    Parameters
+    ----------
+    scores : array of float
+        ``[..., n]``, not NaN.
+    budget : int
+        If it is below ``first``, so many of the first tokens are returned.
+    first : int
+        How many of the first tokens are kept whatever their score.
+
+    Returns
+    -------
+    array of int
+        ``[..., min(budget, n)]``.
+    """
+    budget = min(budget, scores.shape[-1])
+    first = min(first, budget)
+    stays = np.zeros(scores.shape, dtype=bool)
+    stays[..., :first] = True
+    if room := budget - first:
+        rest = scores[..., first:]
+        least = np.partition(rest, -room, axis=-1)[..., -room, None]  # the lowest score that stays
+        above, equal = rest > least, rest == least
+        later = np.cumsum(equal[..., ::-1], axis=-1)[..., ::-1]  # how many equals from here on
+        stays[..., first:] = above | (equal & (later <= room - above.sum(-1, keepdims=True)))
+    return np.nonzero(stays)[-1].reshape(*scores.shape[:-1], budget)
