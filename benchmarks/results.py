@@ -18,6 +18,7 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
+from benchmarks.pressure_plot import draw
 from benchmarks.report import environment
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -72,6 +73,8 @@ def runs(puzzles: Path | None, rows: str, trees: Path | None, models: Sequence[P
     yield from (benchmark("cgee", of=model) for model in models)
     yield from (benchmark("phrasing", of=model) for model in models)
     yield benchmark("memory", *(["--trees", str(trees)] if trees else []))
+    yield benchmark("pressure", *from_csv)
+    yield from (benchmark("pressure", of=model) for model in models)
 
 
 def _games(name: str, title: str, note: str, *arguments: str) -> Run:
@@ -102,6 +105,8 @@ def carry_out(run: Run) -> None:
     found.setdefault("environment", environment())
     _file(run).parent.mkdir(parents=True, exist_ok=True)
     _file(run).write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    if run.name == "pressure":
+        (DOCS / "pressure.svg").write_text(draw(found["figures"]), encoding="utf-8")
 
 
 def _file(run: Run) -> Path:
@@ -112,7 +117,8 @@ def section(run: Run) -> str:
     """What a run found, as a part of the page."""
     found = json.loads(_file(run).read_text(encoding="utf-8"))
     machine = ", ".join(f"{key} {value}" for key, value in found["environment"].items())
-    lines = [f"### {run.title}", "", run.note, "", *(_standings(found) if run.games else _figures(found)), ""]
+    picture = [f"![{run.name}]({run.name}.svg)", ""] if (DOCS / f"{run.name}.svg").is_file() else []
+    lines = [f"### {run.title}", "", run.note, "", *picture, *(_standings(found) if run.games else _figures(found)), ""]
     when = f"{found['date']}, {found['wall_seconds']} s; " if "date" in found else ""
     return "\n".join([*lines, f"{when}{machine}."])
 

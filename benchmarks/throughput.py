@@ -37,7 +37,7 @@ from rksc_tot.task import Path
 
 PROBLEMS = 64
 CONCURRENCIES = (1, 32)
-ROUNDS = {"embedded": 3, "smollm2_shape": 2}
+ROUNDS = {"embedded": 2, "smollm2_shape": 1}
 PROMPT = (48, 96)
 THOUGHT = (8, 16)
 Tree = list[tuple[str, str, str | None, str]]

@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rksc_tot.budget import Budget
-from rksc_tot.engine.base import Engine
+from rksc_tot.calibration.binding import weights_of
+from rksc_tot.engine.base import Engine, KeepingEngine
 from rksc_tot.errors import ConfigError, TaskError
 from rksc_tot.faults import setting_faults
 from rksc_tot.guard import Raised, guarded, shown
+from rksc_tot.policies.arborkv import ArborKV
 from rksc_tot.rksc import RKSC
 from rksc_tot.search.judgement import HINT
 from rksc_tot.task import Path, Task
@@ -52,9 +54,11 @@ class Setup:
             If one is of the wrong kind, or names something that is not there.
         """
         task = _task(task)
+        engine = _of_kind(Engine, engine, "engine", "load_engine makes one")  # type: ignore[type-abstract]
+        _check_keep(engine, task)
         return cls(
             task,
-            _of_kind(Engine, engine, "engine", "load_engine makes one"),  # type: ignore[type-abstract]
+            engine,
             _strategy(strategy, task),
             None if verifier is None else verifier_of(verifier),
             budget_of(budget),
@@ -106,6 +110,14 @@ def verifier_of(verifier: Verifier | str) -> Verifier:
     plain = callable(verifier) and not isinstance(verifier, type)
     hint = "put @verifier above the function" if plain else "give one, or the name of an installed one"
     return _of_kind(Verifier, verifier, "verifier", hint)
+
+
+def _check_keep(engine: Engine, task: Task) -> None:
+    """Refuse an engine whose keep policy was fitted to another model or task."""
+    fit = engine.keep.fit if isinstance(engine, KeepingEngine) and isinstance(engine.keep, ArborKV) else None
+    if fit is not None:
+        name = task.name or type(task).__name__
+        fit.check(model=engine.name, weights=weights_of(engine), layers=engine.layers, task=name)
 
 
 def _task(task: Task | str) -> Task:

@@ -437,12 +437,12 @@ def test_a_plain_function_as_a_verifier_is_told_what_makes_it_one(own, name):
 
 
 def test_the_share_audited_has_one_default_and_it_is_shown():
-    from rksc_tot.cli.arguments import rksc_of
+    from rksc_tot.cli.options import SearchOptions
     from rksc_tot.rksc import RKSC
 
     usual = RKSC().audit
-    assert rksc_of(None, 0.9, None).audit == usual
-    assert rksc_of(None, 0.9, 0.5).audit == 0.5
+    assert SearchOptions(sibling=0.9).rksc().audit == usual
+    assert SearchOptions(sibling=0.9, audit=0.5).rksc().audit == 0.5
     for command in ("solve", "run"):
         said = " ".join(run(command, "--help").stdout.replace("│", " ").split())
         for default in (usual, "the embedded model", "only equal ones do", "nothing is decided early"):

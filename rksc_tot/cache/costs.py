@@ -80,8 +80,8 @@ class Costs:
         self.computing.tell(rows, seconds)
         self._passes += 1
 
-    def copy_is_cheaper(self, tokens: int) -> bool:
-        """Whether to copy ``tokens`` back rather than to compute them again."""
+    def copy_is_cheaper(self, tokens: int, missing: int | None = None) -> bool:
+        """Whether to copy ``tokens`` back rather than to compute again those that are ``missing``; None: all of them."""
         if not (self.copying.known and self.computing.known) or self._passes >= self.STALE:
             return True
-        return self.copying.at(tokens) <= self.computing.slope * tokens
+        return self.copying.at(tokens) <= self.computing.slope * (tokens if missing is None else missing)

@@ -175,8 +175,8 @@ class OffloadStore:
     def restore(self, stowed: Stowed, arena: Arena, slots: Sequence[int]) -> bool:
         """Copy what was stowed into ``slots``, bit for bit; the arena is made large enough.
 
-        False if it is gone, or was refused since it cannot be read or is not what was written. Then it is gone, and the slots
-        hold nothing in particular.
+        False if it is gone, or was refused since it cannot be read or is not what was written. Then it is gone, and a slot holds
+        what it held before or what it was to hold, never anything else.
 
         Raises
         ------

@@ -79,6 +79,9 @@ class PrefixTree:
             same = 1
             while same < len(child.tokens) and i + same < len(tokens) and child.tokens[same] == tokens[i + same]:
                 same += 1
+            if same < len(child.tokens) and child.mixed:
+                self.rewind(child)  # whose rows are whose cannot be told
+                continue
             at = child if same == len(child.tokens) else self._split(child, same)
             i += same
         return at
@@ -185,8 +188,7 @@ class PrefixTree:
         before = len(segment.slots)
         payer = segment.payer if first < segment.reach else payer
         segment.put(first, slots)
-        if sound:
-            segment.sound = max(segment.sound, end)
+        segment.sound = max(segment.sound, end) if sound else min(segment.sound, first)
         segment.payer = payer
         if payer is not None:
             payer.kv_rows += len(segment.slots) - before
@@ -196,11 +198,6 @@ class PrefixTree:
             segment.parent.stored_children[segment] = None
         self._victims.offer(segment)
         return new
-
-    def again(self, segment: Segment) -> None:
-        """Note that its last token is about to be computed once more, upon what is kept of its path now."""
-        if self.flawed and not all(above.whole for above in segment.lineage()[:-1]):
-            segment.sound = min(segment.sound, segment.reach - 1)
 
     def take_back(self, segment: Segment, count: int, stored_once: int) -> None:
         """Undo the storing of the last ``count`` tokens; ``stored_once``: how many had ever been resident before."""
@@ -214,10 +211,13 @@ class PrefixTree:
         segment.stored_once = stored_once
 
     def put_back(self, segment: Segment, before: Stored) -> None:
-        """Undo the storing of tokens that were missing between others; ``before``: what was stored then."""
+        """Undo the storing of tokens other than the next ones; ``before``: what was stored then. What had its slots already may
+        have been written.
+        """
         there = set(before.slots)
         self._let_go(segment, [slot for slot in segment.slots if slot not in there])
-        segment.slots, segment.kept, segment.reach, segment.sound, segment.stored_once = before
+        segment.slots, segment.kept, segment.reach, sound, segment.stored_once = before
+        segment.sound = min(sound, segment.sound)
 
     def restore(self, segment: Segment, slots: list[int], payer: Payer | None) -> None:
         """Give the first tokens of a segment the slots into which their KV, as the full path gives it, has been copied; those
@@ -226,6 +226,8 @@ class PrefixTree:
         if segment.mixed:
             self._let_go(segment, segment.slots)
             segment.forget()
+        if not segment.exact:
+            segment.logits = segment.states = None
         before = len(segment.slots)
         segment.put(0, slots)
         segment.sound = max(segment.sound, len(slots))
@@ -252,7 +254,7 @@ class PrefixTree:
         self._let_go(segment, [slot for n, slot in enumerate(segment.slots) if n not in stays])
         segment.slots = [segment.slots[n] for n in kept]
         segment.kept = [names[n] for n in kept]
-        segment.mixed = segment.mixed or mixed
+        segment.mixed = bool(kept) and (segment.mixed or mixed)
         self._victims.offer(segment)
 
     def part(self, segment: Segment, payer: Payer | None) -> None:

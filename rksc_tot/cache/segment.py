@@ -170,7 +170,7 @@ class Segment:
         high.slots, self.slots = self.slots[:cut], self.slots[cut:]
         if self.kept is not None:
             high.kept, self.kept = self.kept[:cut], [token - at for token in self.kept[cut:]]
-        high.mixed = self.mixed
+        high.mixed, self.mixed = (self.mixed and bool(part.slots) for part in (high, self))
         high.reach, self.reach = min(at, self.reach), max(0, self.reach - at)
         high.sound, self.sound = min(at, self.sound), max(0, self.sound - at)
         high._unmark()

@@ -1,4 +1,4 @@
-"""Which problems a calibration is made on."""
+"""Which problems a calibration, or a fit, is made on."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def calibration_problems(
     given = {"problems": problems, "--problems": file, "--training-puzzles": training}
     sources = [name for name, value in given.items() if value]
     if len(sources) != 1:
-        said = f"{' and '.join(sources)} are given" if sources else "there is nothing to calibrate on"
+        said = f"{' and '.join(sources)} are given" if sources else "there is no problem to learn from"
         raise ConfigError(said, hint="give problems, or --problems FILE, or --training-puzzles")
     if (without or rows) and not training:
         raise ConfigError("--without and --rows belong to --training-puzzles", hint="leave them out")

@@ -8,19 +8,11 @@ from typing import Annotated
 
 import typer
 
-from rksc_tot.cli.arguments import (
-    AsJson,
-    Debug,
-    Device,
-    Dtype,
-    Model,
-    Seed,
-    Settings,
-    StrategyName,
-    importable_here,
-    settings_of,
-)
+from rksc_tot.cli.arguments import AsJson, Debug, importable_here
+from rksc_tot.cli.engine_options import ModelOptions
 from rksc_tot.cli.failing import NOT_SOLVED, one_sentence
+from rksc_tot.cli.groups import grouped
+from rksc_tot.cli.options import ProblemOptions, StrategyOptions
 from rksc_tot.errors import ConfigError
 
 
@@ -30,30 +22,15 @@ def check_writable(out: Path) -> None:
         raise ConfigError(f"{str(out)!r} cannot be written", hint="name a file in a folder that is there")
 
 
+@grouped
 def calibrate(
     task: Annotated[str, typer.Argument(help="Such as game24, or your own as module:attribute; it needs a question.")],
-    problems: Annotated[list[str] | None, typer.Argument(help="Problems, one an argument.")] = None,
-    file: Annotated[
-        Path | None,
-        typer.Option("--problems", help="A file of problems: a text a line, or a .jsonl as `run` takes it."),
-    ] = None,
-    training: Annotated[
-        bool, typer.Option("--training-puzzles", help="All game-of-24 puzzles that are not held out.")
-    ] = False,
-    without: Annotated[
-        Path | None, typer.Option(help="A csv with columns Rank and Puzzles: training puzzles to leave out.")
-    ] = None,
-    rows: Annotated[str | None, typer.Option(help="Which ranks of that file, such as 901-1000.")] = None,
-    most: Annotated[int | None, typer.Option(min=1, help="Use a random choice of so many problems.")] = None,
+    source: ProblemOptions,
+    search: StrategyOptions,
+    model: ModelOptions,
     delta: Annotated[float, typer.Option(help="Of the decisions taken early, the share that may differ.")] = 0.01,
     alpha: Annotated[float, typer.Option(help="How improbable it must be that more than that differ.")] = 0.05,
     out: Annotated[Path, typer.Option(help="The file to write.")] = Path("calibration.json"),
-    strategy: StrategyName = "bfs",
-    settings: Settings = None,
-    model: Model = None,
-    device: Device = "cpu",
-    dtype: Dtype = "float32",
-    seed: Seed = 0,
     concurrency: Annotated[int, typer.Option(min=1, help="Searches in flight.")] = 8,
     as_json: AsJson = False,
     debug: Debug = False,
@@ -67,28 +44,23 @@ def calibrate(
     with one_sentence(debug):
         from rich.console import Console
 
-        from rksc_tot.calibration.problems import calibration_problems
         from rksc_tot.calibration.run import calibrate as run
-        from rksc_tot.cli.commands import check_model, open_engine
+        from rksc_tot.cli.commands import open_engine
         from rksc_tot.cli.output import progress
         from rksc_tot.policies.ltt import check_risk
-        from rksc_tot.setup import usual_settings
         from rksc_tot.show.calibrated import calibrated
-        from rksc_tot.strategies import STRATEGIES
         from rksc_tot.tasks import load_task
 
-        importable_here(task, strategy)
+        importable_here(task)
         chosen = load_task(task)
         check_risk(delta, alpha)
         check_writable(out)
-        search = STRATEGIES.make(strategy, **(usual_settings(chosen, strategy) | settings_of(settings or [])))
-        found = calibration_problems(problems or [], file, training, without, rows, most, seed)
-        check_model(model)
-        engine = open_engine(model, device, dtype)
+        strategy, found, how = search.made_for(chosen), source.chosen(search.seed), model.how()
+        engine = open_engine(*how)
         try:
             with progress(len(found), not as_json) as on_problem:
                 calibration = run(
-                    chosen, found, engine=engine, strategy=search, delta=delta, alpha=alpha, seed=seed,
+                    chosen, found, engine=engine, strategy=strategy, delta=delta, alpha=alpha, seed=search.seed,
                     concurrency=concurrency, on_problem=on_problem,
                 )  # fmt: skip
         finally:

@@ -12,38 +12,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rksc_tot.cli.arguments import (
-    QUOTES,
-    AsJson,
-    Audit,
-    Calibrated,
-    Debug,
-    Device,
-    Dtype,
-    Eviction,
-    KVBudget,
-    MaxKV,
-    MaxNodes,
-    MaxSeconds,
-    MaxTokens,
-    MaxVerifierCalls,
-    Model,
-    ProblemCommand,
-    Seed,
-    Settings,
-    Sibling,
-    StrategyName,
-    VerifierName,
-    budget_of,
-    importable_here,
-    memory_of,
-    rksc_of,
-    settings_of,
-)
+from rksc_tot.cli.arguments import QUOTES, AsJson, Debug, ProblemCommand, Seed, importable_here
 from rksc_tot.cli.calibrate import calibrate
+from rksc_tot.cli.engine_options import EngineOptions
 from rksc_tot.cli.failing import NOT_SOLVED, Interrupt, one_sentence
+from rksc_tot.cli.fit import fit
+from rksc_tot.cli.groups import grouped
+from rksc_tot.cli.options import LimitOptions, SearchOptions
 from rksc_tot.cli.run import run
-from rksc_tot.errors import ConfigError
 
 if TYPE_CHECKING:
     from rksc_tot.compare import Row
@@ -57,32 +33,20 @@ app = typer.Typer(
 )
 
 app.command(cls=ProblemCommand)(calibrate)
+app.add_typer(fit, name="fit")
 app.command()(run)
 
 
 @app.command(cls=ProblemCommand)
+@grouped
 def solve(
     task: Annotated[
         str, typer.Argument(help="Such as game24 (see `rksc-tot tasks`), or your own as module:attribute.")
     ],
     problem: Annotated[str, typer.Argument(help='A text, such as "4 5 6 10".')],
-    strategy: StrategyName = "bfs",
-    verifier: VerifierName = None,
-    settings: Settings = None,
-    model: Model = None,
-    device: Device = "cpu",
-    dtype: Dtype = "float32",
-    kv_budget: KVBudget = "1GiB",
-    eviction: Eviction = "rsbcm",
-    seed: Seed = 0,
-    calibration: Calibrated = None,
-    sibling: Sibling = None,
-    audit: Audit = None,
-    max_tokens: MaxTokens = None,
-    max_nodes: MaxNodes = None,
-    max_verifier_calls: MaxVerifierCalls = None,
-    max_seconds: MaxSeconds = None,
-    max_kv: MaxKV = None,
+    search: SearchOptions,
+    limits: LimitOptions,
+    engine: EngineOptions,
     live: Annotated[bool, typer.Option(help="Redraw the tree while it grows; else it is shown at the end.")] = True,
     as_json: AsJson = False,
     debug: Debug = False,
@@ -95,36 +59,27 @@ def solve(
     with one_sentence(debug):
         from rksc_tot.cli.output import loading, watched, write_result
         from rksc_tot.search.judgement import validated
-        from rksc_tot.setup import usual_settings, verifier_of
         from rksc_tot.solve import Result
-        from rksc_tot.solve import solve as search
-        from rksc_tot.strategies import STRATEGIES
+        from rksc_tot.solve import solve as run_search
         from rksc_tot.tasks import load_task
 
-        importable_here(task, strategy, verifier, eviction)
+        importable_here(task)
         chosen = load_task(task)
         validated(chosen, problem)  # as all that follows: before a model is loaded
-        options: dict[str, Any] = {
-            "strategy": STRATEGIES.make(strategy, **(usual_settings(chosen, strategy) | settings_of(settings or []))),
-            "verifier": None if verifier is None else verifier_of(verifier),
-            "budget": budget_of(max_tokens, max_nodes, max_verifier_calls, max_seconds, max_kv),
-            "seed": seed,
-            "rksc": rksc_of(calibration, sibling, audit),
-        }
-        memory = memory_of(kv_budget, eviction)
-        check_model(model)
+        options = search.asked_of(chosen, limits.budget())
+        how = engine.opened_for(chosen)
         with loading(not as_json):
-            engine = open_engine(model, device, dtype, memory)
+            opened = open_engine(*how)
         try:
             with Interrupt() as interrupt, watched(problem, interrupt, live, as_json) as view:
-                result = search(chosen, problem, engine=engine, on_event=view.update, **options)
+                result = run_search(chosen, problem, engine=opened, on_event=view.update, **options)
                 view.settle(result.best)
         except Exception as error:
             if isinstance(kept := getattr(error, "result", None), Result):
                 write_result(kept, as_json)
             raise
         finally:
-            engine.close()
+            opened.close()
         write_result(result, as_json)
         if interrupt.number is not None:
             raise typer.Exit(128 + interrupt.number)
@@ -133,8 +88,11 @@ def solve(
 
 
 @app.command(cls=ProblemCommand)
+@grouped
 def compare(
     task: Annotated[str, typer.Argument(help="Such as game24, or your own as module:attribute.")],
+    engine: EngineOptions,
+    limits: LimitOptions,
     problems: Annotated[list[str] | None, typer.Argument(help="Problems, one an argument.")] = None,
     puzzles: Annotated[Path | None, typer.Option(help="A csv with columns Rank and Puzzles.")] = None,
     rows: Annotated[str | None, typer.Option(help="Which ranks of that file, such as 901-1000.")] = None,
@@ -146,18 +104,8 @@ def compare(
         list[str] | None, typer.Option(help="Play these rows only, by the label --list shows. Repeatable.")
     ] = None,
     list_rows: Annotated[bool, typer.Option("--list", help="List the rows by label, and play none.")] = False,
-    model: Model = None,
-    device: Device = "cpu",
-    dtype: Dtype = "float32",
-    kv_budget: KVBudget = "1GiB",
-    eviction: Eviction = "rsbcm",
     seed: Seed = 0,
     concurrency: Annotated[int, typer.Option(min=1, help="Searches in flight; only seconds change.")] = 8,
-    max_tokens: MaxTokens = None,
-    max_nodes: MaxNodes = None,
-    max_verifier_calls: MaxVerifierCalls = None,
-    max_seconds: MaxSeconds = None,
-    max_kv: MaxKV = None,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
@@ -172,22 +120,19 @@ def compare(
         from rksc_tot.compare.problems import choose_problems
         from rksc_tot.tasks import load_task
 
-        check_model(model)
-        importable_here(task, eviction)
-        load_task(task)
+        importable_here(task)
+        named = load_task(task)
         contenders = choose_contenders(task, only or [])
         if list_rows:
             print(*(contender.label for contender in contenders), sep="\n")
             return
         chosen = choose_problems(problems or [], puzzles, rows, held_out, held_out_states)
-        memory = memory_of(kv_budget, eviction)
-        budget = budget_of(max_tokens, max_nodes, max_verifier_calls, max_seconds, max_kv)
+        budget = limits.budget()
+        how = engine.opened_for(named)
         finished: list[Row] = []
         try:
             with progress(len(contenders) * len(chosen), not as_json) as on_result:
-                comparison = Comparison(
-                    chosen, lambda: open_engine(model, device, dtype, memory), seed, budget, concurrency, on_result
-                )
+                comparison = Comparison(chosen, lambda: open_engine(*how), seed, budget, concurrency, on_result)
                 for contender in contenders:
                     finished.append(comparison.run(contender, finished))
         finally:  # whatever ends it, the rows that are done are shown
@@ -226,16 +171,10 @@ def verifiers(debug: Debug = False) -> None:
         write_list(VERIFIERS)
 
 
-def check_model(model: str | None) -> None:
-    """Refuse an empty name, which would read as no name."""
-    if model is not None and not model.strip():
-        raise ConfigError("--model is empty", hint="name a model, or leave it out for the embedded one")
-
-
 def open_engine(
     model: str | None, device: str = "cpu", dtype: str = "float32", memory: Mapping[str, Any] | None = None
 ) -> Engine:
-    """The engine of a model, loaded without chatter. ``memory``: what :func:`memory_of` gave.
+    """The engine of a model, loaded without chatter. ``memory``: what is held where.
 
     Importing torch and transformers makes a million objects that stay; without the garbage collector going through them
     again and again it takes three quarters of the time.

@@ -14,37 +14,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rksc_tot.cli.arguments import (
-    AsJson,
-    Audit,
-    Calibrated,
-    Debug,
-    Device,
-    Dtype,
-    Eviction,
-    KVBudget,
-    MaxKV,
-    MaxNodes,
-    MaxSeconds,
-    MaxTokens,
-    MaxVerifierCalls,
-    Model,
-    RunMaxNodes,
-    RunMaxSeconds,
-    RunMaxTokens,
-    RunMaxVerifierCalls,
-    Seed,
-    Settings,
-    Sibling,
-    StrategyName,
-    VerifierName,
-    budget_of,
-    importable_here,
-    memory_of,
-    rksc_of,
-    settings_of,
-)
+from rksc_tot.cli.arguments import AsJson, Debug, importable_here
+from rksc_tot.cli.engine_options import EngineOptions
 from rksc_tot.cli.failing import ENDED, NOT_SOLVED, Interrupt, Signalled, one_sentence
+from rksc_tot.cli.groups import grouped
+from rksc_tot.cli.options import LimitOptions, RunLimitOptions, SearchOptions
 from rksc_tot.errors import RkscTotError
 
 if TYPE_CHECKING:
@@ -54,12 +28,17 @@ if TYPE_CHECKING:
     from rksc_tot.outcome import Standing, Tally
 
 
+@grouped
 def run(
     task: Annotated[str, typer.Argument(help="Such as game24, or your own as module:attribute.")],
     problems: Annotated[
         str, typer.Argument(help='A file with a line of JSON each: "4 5 6 10" or {"problem": …, "id": …}; - is stdin.')
     ],
     out: Annotated[Path, typer.Option(help="The file the results go to, a line of JSON each.")],
+    search: SearchOptions,
+    limits: LimitOptions,
+    run_limits: RunLimitOptions,
+    engine: EngineOptions,
     resume: Annotated[bool, typer.Option("--resume", help="Go on where --out ends.")] = False,
     concurrency: Annotated[
         int,
@@ -69,27 +48,6 @@ def run(
         ),
     ] = 8,
     trees: Annotated[bool, typer.Option("--trees", help="Write the trees, too.")] = False,
-    strategy: StrategyName = "bfs",
-    verifier: VerifierName = None,
-    settings: Settings = None,
-    model: Model = None,
-    device: Device = "cpu",
-    dtype: Dtype = "float32",
-    kv_budget: KVBudget = "1GiB",
-    eviction: Eviction = "rsbcm",
-    seed: Seed = 0,
-    calibration: Calibrated = None,
-    sibling: Sibling = None,
-    audit: Audit = None,
-    max_tokens: MaxTokens = None,
-    max_nodes: MaxNodes = None,
-    max_verifier_calls: MaxVerifierCalls = None,
-    max_seconds: MaxSeconds = None,
-    max_kv: MaxKV = None,
-    run_max_tokens: RunMaxTokens = None,
-    run_max_nodes: RunMaxNodes = None,
-    run_max_verifier_calls: RunMaxVerifierCalls = None,
-    run_max_seconds: RunMaxSeconds = None,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
@@ -105,50 +63,40 @@ def run(
     error ended the run; 2: wrong usage; 130: interrupted, 143: told to end (SIGTERM).
     """
     with one_sentence(debug):
-        from rksc_tot.cli.commands import check_model, open_engine
+        from rksc_tot.cli.commands import open_engine
         from rksc_tot.cli.output import loading
         from rksc_tot.cli.results import Results
         from rksc_tot.lines import read_problems
         from rksc_tot.many import asolve_many
         from rksc_tot.outcome import Standing, Tally, has_check
         from rksc_tot.search.judgement import validated
-        from rksc_tot.setup import usual_settings, usual_verifier, verifier_of
-        from rksc_tot.strategies import STRATEGIES
+        from rksc_tot.setup import usual_verifier
         from rksc_tot.tasks import load_task
 
-        importable_here(task, strategy, verifier, eviction)
+        importable_here(task)
         chosen = load_task(task)
         options: dict[str, Any] = {
-            "strategy": STRATEGIES.make(strategy, **(usual_settings(chosen, strategy) | settings_of(settings or []))),
-            "verifier": None if verifier is None else verifier_of(verifier),
-            "budget": budget_of(max_tokens, max_nodes, max_verifier_calls, max_seconds, max_kv),
-            "seed": seed,
-            "rksc": rksc_of(calibration, sibling, audit),
+            **search.asked_of(chosen, limits.budget()),
             "concurrency": concurrency,
-            "run_budget": budget_of(
-                run_max_tokens, run_max_nodes, run_max_verifier_calls, run_max_seconds, prefix="--run-max"
-            ),
+            "run_budget": run_limits.budget(),
         }
-        memory = memory_of(kv_budget, eviction)
-        check_model(model)
+        how = engine.opened_for(chosen)
         lines = read_problems(problems)
-        rksc = options["rksc"] and {"calibration": calibration, "sibling": sibling, "audit": options["rksc"].audit}
+        rksc = options["rksc"]
         common = {
             "task": task,
-            "strategy": {"name": strategy, **options["strategy"].model_dump()},
-            "verifier": verifier,
+            "strategy": {"name": search.strategy, **options["strategy"].model_dump()},
+            "verifier": search.verifier,
             "budget": options["budget"].model_dump(exclude_none=True),
-            "seed": seed,
-            "rksc": rksc,
-            "model": model or "embedded",
-            "device": device,
-            "dtype": dtype,
+            "seed": search.seed,
+            "rksc": rksc and {"calibration": search.calibration, "sibling": search.sibling, "audit": rksc.audit},
+            **engine.told(how),
             "trees": trees,
         }
 
         def settings_for(problem: Any) -> dict[str, Any]:
             """All that a result depends on; a problem the task refuses has no usual verifier."""
-            if verifier is None:
+            if search.verifier is None:
                 with suppress(RkscTotError):
                     return {**common, "verifier": usual_verifier(chosen, validated(chosen, problem))}
             return common
@@ -164,12 +112,12 @@ def run(
                     _report(Tally(earlier.checks, total=0, stopped="finished"), earlier, 0.0, as_json)
                     return
                 with loading(not as_json):
-                    engine = open_engine(model, device, dtype, memory)
+                    opened = open_engine(*how)
             try:
-                searches = asolve_many(chosen, [line.problem for line in todo], engine=engine, **options)
-                _write_all(searches, results, todo, engine, earlier, as_json)
+                searches = asolve_many(chosen, [line.problem for line in todo], engine=opened, **options)
+                _write_all(searches, results, todo, opened, earlier, as_json)
             finally:
-                engine.close()
+                opened.close()
 
 
 def _write_all(

@@ -56,6 +56,10 @@ class Account:
         """Whether the tokens that may be sampled are."""
         return self.tokens_left is not None or (self.run is not None and self.run.limited)
 
+    def draws_on(self, account: Account) -> bool:
+        """Whether what it takes is taken from that one."""
+        return self is account or (self.run is not None and self.run.draws_on(account))
+
     def take(self, wanted: int) -> int:
         """Book up to ``wanted`` sampled tokens; returns how many were granted."""
         granted = wanted if self.tokens_left is None else max(0, min(wanted, self.tokens_left))

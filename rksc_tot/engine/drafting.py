@@ -17,22 +17,24 @@ While drafts are written the full path is not in use, and may be evicted or offl
 
 from __future__ import annotations
 
+import logging
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from pydantic import Field
 
 from rksc_tot.cache.arena import Arena
 from rksc_tot.cache.prefix_tree import PrefixTree, Segment
-from rksc_tot.engine.base import Finish
+from rksc_tot.engine.base import Account, Finish
 from rksc_tot.engine.jobs import Generation, Job, Twig
 from rksc_tot.engine.keeping import Keeper
-from rksc_tot.errors import CacheError
+from rksc_tot.errors import CacheError, KeepError
 from rksc_tot.ledger import Verified
 from rksc_tot.settings import Settings
 
+_log = logging.getLogger("rksc_tot")
 END = -1
 """Stands for any end-of-text token."""
 
@@ -43,7 +45,8 @@ class Lossless(Settings):
     Parameters
     ----------
     horizon
-        Tokens a branch drafts before they are verified. The paper has 25 to 40.
+        Tokens a branch drafts before they are verified, at most. The paper has 25 to 40. A draft is at most twice as long as
+        what was accepted of the one before.
     share
         Of a path's tokens, the share that a tree policy may keep for drafts; a path policy has its own budget.
     """
@@ -135,6 +138,12 @@ class Ahead:
     leaves: list[Segment]
     met: set[Segment]
     guesses: dict[int, deque[int]]
+    runs: dict[int, int] = field(default_factory=dict)  # by branch, how many were accepted
+
+    @property
+    def longest(self) -> int:
+        """The most that was accepted of one branch."""
+        return max(self.runs.values(), default=0)
 
     def meet(self, branches: Sequence[int], tokens: Sequence[int], eos: frozenset[int]) -> None:
         """See what the branches drew. Where it is not as drafted, what was drafted after it is void, too."""
@@ -143,6 +152,7 @@ class Ahead:
             if guessed and guessed[0] == (END if token in eos else token):
                 guessed.popleft()
                 self.ledger.accepted += 1
+                self.runs[branch] = self.runs.get(branch, 0) + 1
             else:
                 self.ledger.rejected += len(guessed)
                 guessed.clear()
@@ -157,42 +167,73 @@ class Ahead:
 
 
 class Drafter:
-    """Has generations drafted and verified, in turn."""
+    """Has generations drafted and verified, in turn. ``limit``: tokens that may be resident on an account."""
 
-    def __init__(self, settings: Lossless, keeper: Keeper, tree: PrefixTree, arena: Arena) -> None:
+    def __init__(
+        self,
+        settings: Lossless,
+        keeper: Keeper,
+        tree: PrefixTree,
+        arena: Arena,
+        limit: Callable[[Account], int | None],
+    ) -> None:
+        self.limit = limit
         self.settings = settings
         self.keeper = keeper
         self.tree = tree
         self.arena = arena
         self._shadow = tree.sprout()
+        self._broken = False  # whether the policy has failed
 
     def turn(self, jobs: Sequence[Job]) -> list[Draft]:
         """Put what has been drafted before the generations, and begin the next drafts, which are returned."""
         begun = []
         for job in jobs:
-            if isinstance(job, Draft):
-                if job.parent.ended and not job.ended:
-                    job.expire()
-            elif isinstance(job, Generation) and not job.ended:
+            if isinstance(job, Generation) and not isinstance(job, Draft) and not job.ended:
                 if isinstance(job.draft, Draft) and job.draft.ended:
                     self._verify(job, job.draft.drafted)
-                elif job.draft is None and job.running and job.step and not job.ready() and not _waits(job):
+                elif self._may(job, jobs):
+                    horizon = self.settings.horizon
+                    if job.ahead is not None:
+                        horizon = min(horizon, max(1, 2 * job.ahead.longest))
                     job.settle()
-                    if draft := self._begin(job):
+                    if draft := self._begin(job, horizon):
                         begun.append(draft)
         return begun
 
-    def _begin(self, job: Generation) -> Draft | None:
+    def forget(self) -> None:
+        """Let go of the twins that nobody uses."""
+        for twin in list(self._shadow.children.values()):
+            self.tree.discard(twin, 0)
+
+    def _may(self, job: Generation, jobs: Sequence[Job]) -> bool:
+        """Whether it is time for a draft: passes have got to all that was drafted before, and to all of the paths but their last
+        tokens, and the order in which branches draw is no matter.
+        """
+        if self._broken or job.draft is not None or not job.running or job.step < job.undrafted or job.ready():
+            return False
+        if not _enough(job, jobs):
+            return False
+        if job.ahead is not None:
+            return not any(map(job.lacks, job.wanted()))
+        missing = [(tip, lack) for tip in job.tips() for lack in self.tree.missing(tip, job.exact)]
+        return all(segment is tip and first == len(tip.tokens) - 1 for tip, (segment, first) in missing)
+
+    def _begin(self, job: Generation, horizon: int) -> Draft | None:
         """A draft of the next tokens, running; None where there is no room for it."""
         twins: list[Segment] = []
         draft = None
+        self.keeper.ledger = job.account.ledger.keep
         try:
-            twins.extend(self._twin(twig.tip, job.prompt) for twig in job.twigs)
-            draft = job.draft = Draft(job, twins, self.settings.horizon)
+            twins.extend(self._twin(job, twig.tip) for twig in job.twigs)
+            draft = job.draft = Draft(job, twins, horizon)
             draft.start()
             job.pause()
+        except KeepError as error:
+            self._broken = True
+            _log.warning("nothing is drafted any more: %s", error)
         except CacheError:
-            pass
+            job.crowd_out()
         for twin in twins:
             self.tree.unpin(twin)
         return draft
@@ -219,7 +260,7 @@ class Drafter:
         ledger.rounds += 1
         job.ahead = ahead
 
-    def _twin(self, tip: Segment, prompt: int) -> Segment:
+    def _twin(self, job: Generation, tip: Segment) -> Segment:
         """The twin of a path without its last token, pinned; what it lacks is copied from the path, which is resident.
 
         Raises
@@ -233,26 +274,37 @@ class Drafter:
             at = self.tree.walk(at, tokens)
         self.tree.pin(at)
         try:
+            for segment, _ in self.tree.missing(at)[:1]:
+                self.tree.part(segment, job.payer)
             for segment, first in self.tree.missing(at):
                 for low in range(first, len(segment.tokens), self.keeper.chunk):
-                    self._copy(tip, segment, range(low, min(low + self.keeper.chunk, len(segment.tokens))))
-                    self.keeper.bring_down(segment, prompt, self.settings.share)
+                    self._copy(job, tip, segment, range(low, min(low + self.keeper.chunk, len(segment.tokens))))
+                    self.keeper.bring_down(segment, job.prompt, self.settings.share)
         except CacheError:
             self.tree.unpin(at)
             raise
         return at
 
-    def _copy(self, tip: Segment, twin: Segment, tokens: range) -> None:
+    def _copy(self, job: Generation, tip: Segment, twin: Segment, tokens: range) -> None:
         """Give these tokens of a segment of a twin the KV they have on the path to ``tip``."""
+        if (limit := self.limit(job.account)) is not None:
+            self.tree.make_room_within(len(tokens), limit, job.account)
         self.tree.make_room(len(tokens))
         slots = self.tree.pool.allocate(len(tokens))
-        self.tree.store(twin, slots, first=tokens.start)
+        self.tree.store(twin, slots, job.payer, tokens.start)
         first, stop = twin.start + tokens.start, twin.start + tokens.stop
         source = [slot for segment in tip.lineage() for slot in segment.read(first, stop)[0]]
         self.arena.reserve(self.tree.pool.extent)
         self.arena.copy(source, slots)
 
 
-def _waits(job: Generation) -> bool:
-    """Whether passes have not got to all that was drafted."""
-    return job.ahead is not None and not all(leaf.resident for leaf in job.ahead.leaves)
+def _enough(job: Generation, jobs: Sequence[Job]) -> bool:
+    """Whether no branch will be cut off because another one has drawn the last token that was to be had."""
+    account: Account | None = job.account
+    while account is not None:
+        if account.tokens_left is not None:
+            drawing = [other for other in jobs if isinstance(other, Generation) and not isinstance(other, Draft)]
+            if sum(other.thirst for other in drawing if other.account.draws_on(account)) > account.tokens_left:
+                return False
+        account = account.run
+    return True

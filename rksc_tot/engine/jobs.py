@@ -26,18 +26,22 @@ if TYPE_CHECKING:
     from rksc_tot.engine.drafting import Ahead
 
 CONTEXT_FOR_DECODER = 4  # tokens before a continuation that the decoder sees
+UNDRAFTED = 16  # draws without a draft where there was no room for one
 
 
 class Twig:
     """A tip of the trie that waits for next-token logits, and the branches that stand on it."""
 
-    __slots__ = ("branches", "logprobs", "tip", "written")
+    __slots__ = ("branches", "exact", "logprobs", "tip", "written")
 
-    def __init__(self, tip: Segment, branches: Sequence[int], written: Written, logprobs: list[float]) -> None:
+    def __init__(
+        self, tip: Segment, branches: Sequence[int], written: Written, logprobs: list[float], exact: bool = True
+    ) -> None:
         self.tip = tip
         self.branches = branches
         self.written = written
         self.logprobs = logprobs
+        self.exact = exact  # whether all was drawn upon the KV of the full path
 
 
 class Job:
@@ -112,6 +116,11 @@ class Job:
         """Whether the deadline has passed."""
         return self.account.deadline is not None and time.perf_counter() >= self.account.deadline
 
+    @property
+    def payer(self) -> Account | None:
+        """On whose account rows are kept, where that is limited."""
+        return None if self.account.kv_bytes is None else self.account
+
     def end(self, result: object) -> None:
         """Nothing more is to be done."""
         self.ended, self.result = True, result
@@ -161,6 +170,7 @@ class Generation(Job):
         self.step = 0  # draws so far
         self.draft: Job | None = None  # what drafts the next tokens at the moment
         self.ahead: Ahead | None = None  # what was drafted
+        self.undrafted = 1  # draws before the next draft may begin
         before = [t for s in base.lineage()[-CONTEXT_FOR_DECODER:] for t in s.tokens][-CONTEXT_FOR_DECODER:]
         first = Twig(base, range(len(request.streams)), Written(tokenizer, before), [])
         self.twigs = [first]
@@ -184,21 +194,20 @@ class Generation(Job):
         return [twig.tip for twig in self.twigs]
 
     def wanted(self) -> list[Segment]:
-        """Nothing while the next tokens are being drafted; then the ends of what was."""
+        """Nothing while the next tokens are being drafted; then the ends of what was, and tips on the way there."""
         if self.draft is not None:
             return []
-        return self.tips() if self.ahead is None else [leaf for leaf in self.ahead.leaves if not leaf.resident]
+        if self.ahead is None:
+            return self.tips()
+        return list(dict.fromkeys([*self.ahead.leaves, *(tip for tip in self.tips() if tip in self.ahead.met)]))
 
     def ready(self) -> list[Segment]:
-        """All tips, once none lacks anything: what is granted by an account, and who is decisive, goes by all branches. Of a
-        generation that was drafted, and of which neither is asked, each goes as far as it can.
-        """
+        """All tips, once none lacks anything; of a generation that was drafted, where it may be, each as far as it can go."""
         if self.draft is not None:
             return []
         tips = self.tips()
         ready = [tip for tip in tips if not self.lacks(tip)]
-        apart = self.ahead is not None and self.request.rivals is None and not self.account.limited
-        return ready if apart or len(ready) == len(tips) else []
+        return ready if len(ready) == len(tips) or (self.ahead is not None and self._may_part()) else []
 
     def draws(self, row: dict[Segment, int]) -> Draws:
         """What every branch draws now whose tip is ready. Branches the budget cuts off are finished."""
@@ -223,6 +232,8 @@ class Generation(Job):
             self.ahead.meet([branch for twig in self._going for branch in twig.branches], tokens, self.eos)
         at, live = 0, [twig for twig in self.twigs if twig not in self._going]
         for twig in self._going:
+            if self.tree.flawed:
+                twig.exact = twig.exact and all(segment.exact for segment in twig.tip.lineage())
             heirs: dict[int, tuple[list[int], float]] = {}
             for branch in twig.branches:
                 heirs.setdefault(tokens[at], ([], logprobs[at]))[0].append(branch)
@@ -234,7 +245,7 @@ class Generation(Job):
                     continue
                 last = n == len(heirs) - 1
                 written = twig.written if last else twig.written.fork()
-                heir = Twig(twig.tip, branches, written, [*twig.logprobs, logprob])
+                heir = Twig(twig.tip, branches, written, [*twig.logprobs, logprob], twig.exact)
                 searched = written.push(token)
                 stop = find_stop(written.text, searched, self.request.stop)
                 if stop:
@@ -268,10 +279,28 @@ class Generation(Job):
             for twig in self.twigs:
                 self.tree.join(twig.tip)
 
+    def crowd_out(self) -> None:
+        """There is no room for what was drafted, or for a draft."""
+        self.settle()
+        self.undrafted = self.step + UNDRAFTED
+
+    @property
+    def thirst(self) -> int:
+        """Tokens that it may still draw."""
+        return sum((self.room - len(twig.logprobs)) * len(twig.branches) for twig in self.twigs)
+
     def close(self) -> None:
         """Let go of everything; drop what was scratch, or drafted."""
         self.settle()
+        if self.draft is not None and not self.draft.ended:
+            self.draft.expire()
         super().close()
+
+    def _may_part(self) -> bool:
+        """Whether branches need not go in step. What an account grants, who is decisive, and what fits, goes by all of them."""
+        if self.account.limited or self.account.kv_bytes is not None or self.request.rivals is not None:
+            return False
+        return self.base.end + self.room * len(self.request.streams) <= self.tree.pool.limit
 
     def _decided(self, rule: RivalStop) -> bool:
         """Whether a branch that has ended is decisive over all that still run."""
@@ -340,8 +369,7 @@ class Generation(Job):
             handle = self.tree.walk(self.base, tokens)
             self.tree.hold(handle)
             self.states[handle] = twig.tip.states
-        exact = not self.tree.flawed or all(segment.exact for segment in twig.tip.lineage())
-        self.done.append(Completion(text[:shown], tokens, tuple(logprobs), finish, tuple(branches), handle, exact))
+        self.done.append(Completion(text[:shown], tokens, tuple(logprobs), finish, tuple(branches), handle, twig.exact))
 
     def _closing(self, written: int) -> list[int]:
         """What stands for an end-of-text on the path, so that a thought after it begins as after any other."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from torch import Tensor
@@ -19,7 +20,9 @@ from rksc_tot.cache.observed import Observed
 from rksc_tot.cache.prefix_tree import PrefixTree, Segment
 from rksc_tot.engine.forward import Forward
 from rksc_tot.engine.jobs import Generation, Job
+from rksc_tot.engine.thoughts import Standing, standings
 from rksc_tot.errors import ConfigError, KeepError
+from rksc_tot.guard import Raised, guarded, shown
 from rksc_tot.ledger import ReducedKV
 from rksc_tot.policies.keep import Block, KeepPolicy, PathPolicy, TreePolicy, View, chosen, keep_rng
 
@@ -122,15 +125,16 @@ class PathKeeper(Keeper):
         kept = chosen(self.policy, view, budget, rng)
         self.ledger.acted += 1
         self.ledger.tokens += len(view) - kept.shape[-1]
+        bounds = [int(n) for n in np.cumsum([0, *(len(choice.open) for choice in choices)])]
         if kept.ndim == 1:
-            bounds = np.cumsum([0, *(len(choice.open) for choice in choices)])
             for choice, low, high in zip(choices, bounds, bounds[1:], strict=False):
                 own = kept[(kept >= low) & (kept < high)] - low
                 self._keep(choice, [choice.open[n] for n in own])
             return
-        for choice, count in zip(choices, shares(kept, [len(choice.open) for choice in choices]), strict=True):
+        counts = shares(kept, [len(choice.open) for choice in choices])
+        for choice, count, low, high in zip(choices, counts, bounds, bounds[1:], strict=False):
             if count < len(choice.open):
-                self._keep_by_head(choice, chosen(self.policy, self._view([choice], prompt), count, rng))
+                self._keep_by_head(choice, chosen(self.policy, _part(view, low, high), count, rng))
 
     def _choices(self, lineage: Sequence[Segment]) -> list[Choice]:
         """All slots of the path but the last ``recent``, ends where somebody stands aside."""
@@ -172,11 +176,12 @@ class TreeKeeper(Keeper):
 
     def make_room(self, count: int) -> None:
         """Bring thoughts down until ``count`` slots are free, or as far as the policy goes. Looks at the whole tree."""
-        segments = [s for s in self.tree.segments() if s.slots and not s.prompts]
-        blocks = [self._block(s, away) for s, away in zip(segments, self._distances(segments), strict=True)]
+        known = {s: standing for s, standing in standings(self.tree).items() if s.slots and not s.prompts}
+        segments = list(known)
+        blocks = [self._block(segment, standing) for segment, standing in known.items()]
         free = max(count, self.tree.pool.limit // self.SLACK) - self.tree.pool.available
         budget = sum(block.tokens for block in blocks) - free
-        for segment, block, count in zip(segments, blocks, self.policy.allot(blocks, max(0, budget)), strict=True):
+        for segment, block, count in zip(segments, blocks, self._allotted(blocks, max(0, budget)), strict=True):
             if count < block.tokens and not block.protected:
                 self._reduce(segment, count)
 
@@ -196,14 +201,32 @@ class TreeKeeper(Keeper):
     def bring_down(self, tip: Segment, prompt: int, share: float) -> None:
         """Bring the thoughts on a path down to a share of their tokens; the one that ends at ``tip`` is protected."""
         lineage = [segment for segment in tip.lineage() if segment.slots and segment.start >= prompt]
-        blocks = [
-            self._block(segment, len(lineage) - 1 - n)._replace(protected=segment is tip)
-            for n, segment in enumerate(lineage)
-        ]
+        blocks = []
+        for n, segment in enumerate(lineage):
+            standing = Standing(math.nan, math.nan, 0, len(lineage) - 1 - n)  # of a twin nothing is known but its place
+            blocks.append(self._block(segment, standing)._replace(protected=segment is tip))
         budget = int(share * sum(segment.end - segment.start for segment in lineage))
-        for segment, block, count in zip(lineage, blocks, self.policy.allot(blocks, budget), strict=True):
+        for segment, block, count in zip(lineage, blocks, self._allotted(blocks, budget), strict=True):
             if count < block.tokens:
                 self._reduce(segment, count)
+
+    def _allotted(self, blocks: Sequence[Block], budget: int) -> list[int]:
+        """What the policy allots, once it is known to be an allotment. Raises KeepError with the fault if it is none."""
+        name = f"{self.policy.kind} {self.policy.name or type(self.policy).__name__!r}"
+        try:
+            with guarded(f"its allot, with {len(blocks)} blocks and a budget of {budget},", KeepError):
+                shares: list[Any] = list(self.policy.allot(blocks, budget))
+        except Raised as raised:
+            raise KeepError(f"{name}: {raised}", hint="correct the policy") from raised.error
+        fault = None if len(shares) == len(blocks) else f"allots to {len(shares)} blocks, there are {len(blocks)}"
+        for share, block in zip(shares, blocks, strict=False):
+            if not isinstance(share, int | np.integer) or not 0 <= share <= block.tokens:
+                fault = fault or f"allots {shown(share)} to a block of {block.tokens} tokens"
+            elif block.protected and share < block.tokens:
+                fault = fault or f"allots {share} to a protected block of {block.tokens} tokens"
+        if fault:
+            raise KeepError(f"{name} {fault}", hint="correct its allot, which says what it returns")
+        return [int(share) for share in shares]
 
     def _reduce(self, segment: Segment, count: int) -> None:
         stay = [len(segment.slots) - 1] if segment.handles and _ends_with_last(segment) else []
@@ -215,31 +238,18 @@ class TreeKeeper(Keeper):
         self.ledger.tokens += len(choice.open) - len(kept)
         self._keep(choice, [int(n) for n in kept])
 
-    def _block(self, segment: Segment, distance: int) -> Block:
+    def _block(self, segment: Segment, standing: Standing) -> Block:
         observed = self.arena.observed
         return Block(
             tokens=len(segment.slots),
-            value=math.nan if segment.score is None else segment.score,
-            entropy=math.nan if segment.entropy is None else segment.entropy,
+            value=standing.value,
+            entropy=standing.entropy,
             attention=math.nan if observed is None else observed.share(segment.slots),
-            distance=distance,
+            distance=standing.distance,
             protected=segment.pins > 0,
             start=segment.start,
+            below=standing.below,
         )
-
-    def _distances(self, segments: Sequence[Segment]) -> list[int]:
-        """Edges of the tree from each to the nearest tip that running work stands on."""
-        far = len(segments) + 1
-        found: dict[Segment, int] = {}
-        ring = [s for s in self.tree.segments() if s.pins and s.pins > sum(c.pins for c in s.children.values())]
-        for away in range(far):
-            for segment in ring:
-                found.setdefault(segment, away)
-            near = [n for s in ring for n in (*s.children.values(), *([s.parent] if s.parent else []))]
-            ring = list(dict.fromkeys(n for n in near if n not in found))
-            if not ring:
-                break
-        return [found.get(segment, far) for segment in segments]
 
 
 def keeper(policy: KeepPolicy, tree: PrefixTree, forward: Forward, name: str) -> Keeper:
@@ -262,6 +272,12 @@ def keeper(policy: KeepPolicy, tree: PrefixTree, forward: Forward, name: str) ->
     if isinstance(policy, PathPolicy):
         return PathKeeper(policy, tree, forward.arena)
     if isinstance(policy, TreePolicy):
+        if policy.per_head:
+            raise ConfigError(
+                f"{policy.kind} {policy.name!r} keeps other tokens in every head, and thoughts that may be visited again keep the"
+                " same in all",
+                hint="keep one set of tokens for all heads",
+            )
         return TreeKeeper(policy, tree, forward.arena)
     raise ConfigError(
         f"{policy.kind} {policy.name!r} is about neither a path nor a tree",
@@ -274,6 +290,13 @@ def see_attention(forward: Forward, who: str, name: str) -> None:
     if forward.route != "fast":
         raise ConfigError(f"{who} heeds attention, which cannot be seen in {name}", hint="use one that does not")
     forward.arena.observed = forward.arena.observed or Observed()
+
+
+def _part(view: View, low: int, high: int) -> View:
+    """The tokens ``low`` to ``high`` of a view."""
+    attention = None if view.attention is None else view.attention[..., low:high]
+    prompt = min(max(0, view.prompt - low), high - low)
+    return View(view.positions[..., low:high], prompt, view.layers, view.heads, attention)
 
 
 def shares(kept: np.ndarray, lengths: Sequence[int]) -> list[int]:

@@ -6,15 +6,21 @@ import os
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rksc_tot.cache.size import kv_bytes
-from rksc_tot.engine.transformers_engine import TransformersEngine
 from rksc_tot.errors import ConfigError, MissingExtra, ModelLoadError
 from rksc_tot.policies.eviction import EvictionPolicy, eviction_policy
+from rksc_tot.policies.keep import KeepPolicy, keep_policy
+
+if TYPE_CHECKING:
+    from rksc_tot.cache.offload import OffloadStore
+    from rksc_tot.engine.drafting import Lossless
+    from rksc_tot.engine.transformers_engine import TransformersEngine
 
 EMBEDDED = "embedded"
 DTYPES = ("float32", "bfloat16", "float16")
+OFFLOAD_BUDGET = "1GiB"
 
 
 def load_engine(
@@ -24,6 +30,11 @@ def load_engine(
     device: str = "cpu",
     kv_budget: int | str = 1 << 30,
     eviction: str | EvictionPolicy = "rsbcm",
+    keep: str | KeepPolicy | None = None,
+    lossless: bool | Lossless = False,
+    offload: str | OffloadStore | None = None,
+    offload_budget: int | str = OFFLOAD_BUDGET,
+    offload_folder: str | Path | None = None,
     max_batch_tokens: int = 2048,
     pack: bool | None = None,
     revision: str | None = None,
@@ -47,6 +58,18 @@ def load_engine(
         What goes first when room is needed: ``rsbcm``, ``lru``, ``lfu``, ``random``, ``none``, or a policy of your own
         (entry point ``rksc_tot.eviction``, ``module:attribute``, or an :class:`~rksc_tot.policies.eviction.EvictionPolicy`).
         What goes is computed again when it is visited, with the same outcome.
+    keep
+        What stays of paths or thoughts that may not keep all their KV: ``random_attention``, ``streaming``, ``snapkv``,
+        ``arborkv``, or a policy with settings of its own (entry point ``rksc_tot.keep``, ``module:attribute``, or a
+        :class:`~rksc_tot.policies.keep.KeepPolicy`). What is computed upon the rest is not exact, and says so. None: all stays.
+    lossless
+        Whether what is written upon the rest is a draft only, verified upon all KV, so that results are those of no ``keep``;
+        or a :class:`~rksc_tot.engine.drafting.Lossless` with its settings.
+    offload
+        Where KV goes that leaves memory and may be wanted again: ``cpu`` (the host's memory) or ``disk`` (a file). It is copied
+        back where that is cheaper than to compute it.
+    offload_budget, offload_folder
+        Bytes of it, as with ``kv_budget``; the folder of the file, that of temporary files by default.
     max_batch_tokens
         Most rows of one forward pass.
     pack
@@ -60,7 +83,7 @@ def load_engine(
     Raises
     ------
     ConfigError
-        A setting is none, or the KV budget holds no token of this model.
+        A setting is none, needs another one, or the KV budget holds no token of this model.
     ModelLoadError
         No such model, or not a causal LM.
     UnsupportedModel
@@ -68,9 +91,14 @@ def load_engine(
     MissingExtra
         A GGUF file without the extra ``gguf``.
     """
-    kv_budget, policy = kv_bytes(kv_budget), eviction_policy(eviction)  # before anything is loaded
+    memory = memory_settings(
+        kv_budget=kv_budget, eviction=eviction, keep=keep, lossless=lossless,
+        offload=offload, offload_budget=offload_budget, offload_folder=offload_folder,
+    )  # fmt: skip  # before anything is loaded
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from rksc_tot.engine.transformers_engine import TransformersEngine
 
     if dtype not in DTYPES:
         raise ConfigError(f"dtype {dtype!r} is unknown", hint=f"use one of {', '.join(DTYPES)}")
@@ -103,9 +131,44 @@ def load_engine(
             hint="give a checkpoint of a causal LM",
         )
     return TransformersEngine(
-        loaded, tokenizer, name=str(model or EMBEDDED), kv_budget=kv_budget, eviction=policy,
-        max_batch_tokens=max_batch_tokens, pack=pack,
-    )  # fmt: skip
+        loaded, tokenizer, name=str(model or EMBEDDED), max_batch_tokens=max_batch_tokens, pack=pack, **memory
+    )
+
+
+def memory_settings(
+    *,
+    kv_budget: int | str = 1 << 30,
+    eviction: str | EvictionPolicy = "rsbcm",
+    keep: str | KeepPolicy | None = None,
+    lossless: bool | Lossless = False,
+    offload: str | OffloadStore | None = None,
+    offload_budget: int | str = OFFLOAD_BUDGET,
+    offload_folder: str | Path | None = None,
+) -> dict[str, Any]:
+    """The settings of :func:`load_engine` that say what is held where, looked up and known to go together; loads no model.
+
+    Raises
+    ------
+    ConfigError
+        It says which are wrong, or which one is missing.
+    """
+    settings = {"kv_budget": kv_bytes(kv_budget), "eviction": eviction_policy(eviction), "keep": keep_policy(keep)}
+    if lossless and keep is None:
+        raise ConfigError(
+            "lossless means to verify what was drafted upon reduced KV, and nothing reduces it",
+            hint="name a keep policy, or leave lossless out",
+        )
+    where = {"offload": offload, "offload_budget": offload_budget, "offload_folder": offload_folder}
+    if offload is not None:
+        from rksc_tot.cache.offload import open_store
+
+        open_store(offload, offload_budget, offload_folder)  # takes no memory before something is stored
+    elif offload_folder is not None or offload_budget != OFFLOAD_BUDGET:
+        name, value = (
+            ("offload_budget", offload_budget) if offload_folder is None else ("offload_folder", offload_folder)
+        )
+        raise ConfigError(f"{name} is {str(value)!r}, and nothing is offloaded", hint="set offload to cpu or disk")
+    return {**settings, "lossless": lossless, **where}
 
 
 def _source(model: str | os.PathLike[str] | None) -> tuple[str, dict[str, Any]]:

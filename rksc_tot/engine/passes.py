@@ -11,7 +11,6 @@ from torch import Tensor
 from rksc_tot.cache.prefix_tree import PrefixTree, Segment
 from rksc_tot.cache.segment import Stored
 from rksc_tot.engine.asking import Audit, Labelling
-from rksc_tot.engine.base import Account
 from rksc_tot.engine.drafting import Draft
 from rksc_tot.engine.forward import Forward
 from rksc_tot.engine.jobs import Generation, Job
@@ -71,18 +70,11 @@ def claim(
         If there is no room.
     """
     for segment, _ in tree.missing(tip)[:1]:  # only the first can be resident in part
-        tree.part(segment, payer(job))
+        tree.part(segment, job.payer)
     if shelf is not None:
-        shelf.fetch(job, tip, payer(job), limit)
-    run = _run(tree.missing(tip, job.exact))
+        shelf.fetch(job, tip, job.payer, limit)
+    run = _run(tree.missing(tip, job.exact)) or [(tip, len(tip.tokens) - 1)]
     watched_from = job.scratch_from if isinstance(job, Labelling) and job.watched else None
-    if not run:
-        last = Block(tip.lineage(), tip.end - 1, [tip.tokens[-1]], [tip.slots[-1]], [], job.prompt)
-        tree.again(tip)
-        if watched_from is not None:
-            return Claim(last, job, [])
-        last.logits_at = [0]
-        return Claim(last, job, [tip])
     start = run[0][0].start + run[0][1]
     count = left = min(most, run[-1][0].end - start)
     pieces: list[tuple[Segment, range, dict[int, int]]] = []  # tokens of a segment, and the slots that some have
@@ -102,12 +94,12 @@ def claim(
         if not has:
             del slots[: len(rows)]
         before, once = segment.stored() if rows.start < segment.reach else None, segment.stored_once
-        new = tree.store(segment, own, payer(job), rows.start)
+        new = tree.store(segment, own, job.payer, rows.start)
         made.parts.append(Part(segment, own, new, once, before))
         made.block.slots += own
         made.block.tokens += segment.tokens[rows.start : rows.stop]
         stays = watched_from is None or segment.end <= watched_from
-        if stays and rows.stop == len(segment.tokens) and (segment.handles or segment in awaited):
+        if stays and rows.stop == len(segment.tokens) and (segment is tip or segment.handles or segment in awaited):
             made.ends.append(segment)
             made.block.logits_at.append(made.rows - 1)
     return made
@@ -119,11 +111,6 @@ def _run(missing: list[tuple[Segment, int]]) -> list[tuple[Segment, int]]:
         (n for n in range(1, len(missing)) if missing[n][1] or missing[n][0].parent is not missing[n - 1][0]), None
     )
     return missing[:stop]
-
-
-def payer(job: Job) -> Account | None:
-    """On whose account rows are kept, where that is limited."""
-    return None if job.account.kv_bytes is None else job.account
 
 
 def compute(forward: Forward, tree: PrefixTree, claims: Sequence[Claim]) -> Tensor:

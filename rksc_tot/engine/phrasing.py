@@ -18,7 +18,7 @@ from rksc_tot.cache.prefix_tree import Segment
 from rksc_tot.engine.base import Account
 from rksc_tot.engine.handle import KVHandle
 from rksc_tot.engine.jobs import Job
-from rksc_tot.engine.passes import claim, compute, payer
+from rksc_tot.engine.passes import claim, compute
 from rksc_tot.engine.plan import Block
 from rksc_tot.engine.reading import StateKeeper
 from rksc_tot.engine.rotation import PROBES, Rotation, find_rotation
@@ -126,7 +126,7 @@ class Phrasings:
                 work.look()
                 if (limit := self._stepper.limit(account)) is not None:
                     tree.make_room_within(len(borrower), limit, account)
-                take_over(self._stepper.forward, tree, reference, branch, run, rotation, payer(work))
+                take_over(self._stepper.forward, tree, reference, branch, run, rotation, work.payer)
                 compute_rest(self._stepper.forward, tree, branch, run, self._stepper.max_rows, account.ledger)
                 signals = _signals(branch, reference, rule, name)
             value, why = GATES[rule.gate](signals), rule.objection(signals)

@@ -50,7 +50,7 @@ class Shelf:
             stowed = _stowed(segment, first)
             if stowed is None or (segment.mixed and segment.reach > stowed.tokens):
                 continue
-            if not self.store.costs.copy_is_cheaper(stowed.tokens - first):
+            if not self.store.costs.copy_is_cheaper(stowed.tokens, stowed.tokens - first):
                 continue
             self._copy_back(segment, stowed, payer, limit)
             if segment.resident:

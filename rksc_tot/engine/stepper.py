@@ -17,7 +17,7 @@ from torch import Tensor
 from rksc_tot.cache.prefix_tree import PrefixTree, Segment
 from rksc_tot.engine.asking import Distribution, Labelling
 from rksc_tot.engine.base import Account
-from rksc_tot.engine.drafting import Drafter
+from rksc_tot.engine.drafting import Draft, Drafter
 from rksc_tot.engine.forward import Forward
 from rksc_tot.engine.jobs import Generation, Job
 from rksc_tot.engine.keeping import Keeper
@@ -145,11 +145,12 @@ class Stepper:
         return {tip for job in waiting for tip in job.tips()}.union(*drafted)
 
     def _retire(self) -> None:
-        ended = [job for job in self.jobs if job.ended]
-        if ended:
+        while ended := [job for job in self.jobs if job.ended]:  # a draft ends with its generation
             self.jobs = [job for job in self.jobs if not job.ended]
             for job in ended:
                 job.close()
+        if self.drafter is not None and not self.jobs:
+            self.drafter.forget()
 
     # -- logits that are missing -------------------------------------------------------------------------------------
 
@@ -201,12 +202,15 @@ class Stepper:
 
     def _claim_in_turn(self, claims: list[Claim]) -> None:
         taken: set[Segment] = set()
+        leaving: set[Segment] = set()  # those whose rows may leave the pass, so that nothing may stand on them
         awaited = self._awaited()
         full: tuple[Job, CacheError] | None = None  # the first for which there is no room
         short: dict[int, Job] = {}  # likewise of each account that may hold no more
         for job, tip, most in self._turns.deal(self.jobs, self.tree, self.most):
             missing = [segment for segment, _ in self.tree.missing(tip, job.exact)]
             if (full and not job.running) or not taken.isdisjoint((tip, *missing)):
+                continue
+            if leaving and not leaving.isdisjoint(tip.lineage()):
                 continue
             waking, evicted = not job.running, self.tree.evicted_tokens
             if waking:
@@ -227,6 +231,8 @@ class Stepper:
                 job.account.ledger.evicted_tokens += self.tree.evicted_tokens - evicted
             claims.append(made)
             taken.update((tip, *missing))
+            if isinstance(job, Labelling) and job.watched:
+                leaving.update(part.segment for part in made.parts)
             self._turns.book(job.account, made.rows)
         served = {id(made.job.account) for made in claims}
         for stuck in (job for key, job in short.items() if key not in served):
@@ -242,8 +248,7 @@ class Stepper:
         """Nothing fits: what was drafted goes; else the youngest running job is paused; the only one, or what does not fit
         beside none, fails.
         """
-        if isinstance(stuck, Generation) and stuck.ahead is not None:
-            stuck.settle()
+        if self._crowd_out(stuck, self.jobs):
             return
         running = [job for job in self.jobs if job.running]
         if len(running) > 1:
@@ -251,16 +256,28 @@ class Stepper:
         else:
             (running or [stuck])[0].fail(full)
 
+    def _crowd_out(self, stuck: Job, jobs: Sequence[Job]) -> bool:
+        """Let go of what was drafted of a generation, best of the one that is stuck, else of the youngest. False if none was."""
+        for job in (stuck, *reversed(jobs)):
+            if isinstance(job, Generation) and job.ahead is not None:
+                job.crowd_out()
+                return True
+        return False
+
     def _make_way_within(self, stuck: Job) -> None:
-        """An account may hold no more: its youngest running job is paused; the only one, or what does not fit beside none,
-        ends with what it has.
+        """An account may hold no more: what was drafted goes; else its youngest running job is paused; the only one, or what
+        does not fit beside none, ends with what it has.
         """
-        running = [job for job in self.jobs if job.account is stuck.account and job.running]
+        here = [job for job in self.jobs if job.account is stuck.account]
+        if self._crowd_out(stuck, here):
+            return
+        running = [job for job in here if job.running]
+        last = (running or [stuck])[-1]
         if len(running) > 1:
-            running[-1].pause()
+            last.pause()
         else:
-            stuck.account.kv_short = True
-            (running or [stuck])[0].expire()
+            stuck.account.kv_short = stuck.account.kv_short or not isinstance(last, Draft)
+            last.expire()
 
 
 def _out_of_memory(error: Exception) -> bool:

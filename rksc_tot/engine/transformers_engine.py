@@ -135,7 +135,7 @@ class TransformersEngine:
             if keeping is None:
                 raise ConfigError("lossless drafts need a keep policy", hint="name one, or leave lossless out")
             settings = lossless if isinstance(lossless, Lossless) else Lossless()
-            self._stepper.drafter = Drafter(settings, keeping, tree, arena)
+            self._stepper.drafter = Drafter(settings, keeping, tree, arena, self._stepper.limit)
         self.bytes_per_token = per_token
         """KV bytes of one token."""
         self.driver = Driver(self._stepper)
@@ -396,6 +396,11 @@ class TransformersEngine:
     def cache(self) -> PrefixTree:
         """The books of the KV cache."""
         return self._stepper.tree
+
+    @property
+    def offload_store(self) -> OffloadStore | None:
+        """Where KV goes that leaves the arena, if anywhere."""
+        return None if self._stepper.shelf is None else self._stepper.shelf.store
 
     @property
     def kv_bytes(self) -> int:

@@ -11,11 +11,12 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic import Field, model_validator
 
 from rksc_tot.errors import ConfigError
-from rksc_tot.policies.arborkv import Finite, Theta
 from rksc_tot.sealed import Sealed
 
 Numbers = NDArray[np.float64]
 Count = Annotated[int, Field(ge=0)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+Theta = tuple[Finite, Finite, Finite]
 FEATURES = ("search value", "boundary entropy", "attention")
 
 

@@ -9,18 +9,15 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from pathlib import Path
+from typing import Any, ClassVar, Literal
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, model_validator
 
+from rksc_tot.policies.arbor_fit import ArborFit, Finite, Theta
 from rksc_tot.policies.keep import Block, Kept, TreePolicy, View, highest
 
-if TYPE_CHECKING:
-    from rksc_tot.policies.arbor_fit import ArborFit
-
-Finite = Annotated[float, Field(allow_inf_nan=False)]
-Theta = tuple[Finite, Finite, Finite]
 FARTHEST = 1e4  # nats: what is known no better than that is treated alike, so that sums stay exact enough
 
 
@@ -39,6 +36,9 @@ class ArborKV(TreePolicy):
         entropy counts nobody has said, so it does not.
     offset
         Added to θᵀφ. The paper is not known to have one; a fit needs it.
+    fit
+        What θ and offset are taken from: an :class:`~rksc_tot.policies.arbor_fit.ArborFit`, or its file. A search on another
+        model or task than it was made for is refused.
     lambda_
         λ of the tree distance, 0..10000; at 0 distance does not matter.
     sinks
@@ -53,6 +53,7 @@ class ArborKV(TreePolicy):
     name: ClassVar[str] = "arborkv"
     theta: Theta = (1.0, 0.0, 1.0)
     offset: Finite = 0.0
+    fit: ArborFit | None = None
     lambda_: float = Field(0.5, ge=0, le=FARTHEST)
     sinks: int = Field(4, ge=0)
     tail: int = Field(8, ge=0)
@@ -60,8 +61,22 @@ class ArborKV(TreePolicy):
 
     @classmethod
     def from_fit(cls, fit: ArborFit, **settings: Any) -> ArborKV:
-        """With the θ of a fit. Whether it was made for the model at hand, :meth:`ArborFit.check` says."""
-        return cls(theta=fit.theta, offset=fit.offset, **settings)
+        """With the θ of a fit, for searches on what that was made for."""
+        return cls(fit=fit, **settings)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fitted(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """θ and offset are those of the fit, which is read where it is a file."""
+        given = values.get("fit")
+        if given is None:
+            return values
+        fit = ArborFit.load(str(given)) if isinstance(given, str | Path) else ArborFit.model_validate(given)
+        for name, fitted in (("theta", fit.theta), ("offset", fit.offset)):
+            own = values.get(name, fitted)
+            if (tuple(own) if isinstance(own, list) else own) != fitted:
+                raise ValueError(f"{name} is given, and so is a fit, which has another one; leave one of them out")
+        return {**values, "fit": fit, "theta": fit.theta, "offset": fit.offset}
 
     @property
     def heeds_attention(self) -> bool:
@@ -104,7 +119,7 @@ class ArborKV(TreePolicy):
     def _floor(self, block: Block) -> int:
         if block.protected:
             return block.tokens
-        return min(block.tokens, max(0, self.sinks - block.start) + self.tail)
+        return min(block.tokens, max(0, self.sinks - block.start) + max(0, self.tail - block.below))
 
     def _logit(self, block: Block) -> float:
         phi = (block.value, block.entropy, block.attention)

@@ -145,12 +145,13 @@ class PathPolicy(KeepPolicy):
 
 
 class Block(NamedTuple):
-    """A closed thought, as a tree policy sees it.
+    """A closed thought, or the part of one that its siblings begin with as well, as a tree policy sees it.
 
     ``tokens``: of it that are resident. ``value``: of the search, higher is better. ``entropy``: of the token after it, nats.
     ``attention``: what share of later attention went to it, 0..1. Each of these three is NaN where it is not known.
-    ``distance``: edges of the tree from it to the nearest thought that is being continued. ``protected``: whether it must stay
-    whole, as what is being continued stands on it. ``start``: position of its first token.
+    ``distance``: thoughts from it to the nearest one that is being continued. ``protected``: whether it must stay
+    whole, as what is being continued stands on it. ``start``: position of its first token. ``below``: tokens of the same thought
+    after it. What several thoughts begin with has the value of the best of them.
     """
 
     tokens: int
@@ -160,6 +161,7 @@ class Block(NamedTuple):
     distance: int
     protected: bool
     start: int
+    below: int = 0
 
 
 class TreePolicy(KeepPolicy):

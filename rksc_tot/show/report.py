@@ -23,25 +23,26 @@ def report(result: Result) -> RenderableType:
         *_stopped(result),
         *_rejections(result),
         Text(),
-        ledger_table(result.ledger),
+        ledger_table(result.ledger, sum(not node.exact for node in result.tree)),
         Text(_settings(result), style="dim"),
     )
 
 
-def ledger_table(ledger: Ledger) -> Table:
-    """The ledger, a figure a line."""
+def ledger_table(ledger: Ledger, inexact: int = 0) -> Table:
+    """The ledger, a figure a line. ``inexact``: how many nodes stand on approximate KV."""
     seconds = ", ".join(f"{phase} {spent:.2f}" for phase, spent in sorted(ledger.seconds.items()))
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim")
     table.add_column(overflow="fold")
     for name, value in (
-        ("nodes", f"{ledger.nodes}, {ledger.merged} merged, {ledger.rejected} rejected"),
+        ("nodes", f"{ledger.nodes}, {ledger.merged} merged, {ledger.rejected} rejected{_inexact(inexact)}"),
         ("tokens sampled", f"{ledger.tokens_sampled}"),
         ("tokens prefilled", f"{ledger.prefill_tokens}, {ledger.distinct_tokens} distinct"),
         ("shared, exact", f"{ledger.exact_tokens} tokens, {ledger.prefill_saved:.1%} of re-prefilling"),
         *_shared(ledger),
         ("verifier", f"{ledger.verifier_tokens} tokens in {ledger.verifier_calls} calls"),
         *_early(ledger),
+        *_reduced(ledger),
         ("forward passes", f"{ledger.forward_passes}"),
         ("peak KV", f"{ledger.peak_kv_bytes / 2**20:.2f} MiB{_evicted(ledger)}"),
         ("seconds", seconds or "-"),
@@ -82,10 +83,38 @@ def _shared(ledger: Ledger) -> list[tuple[str, str]]:
     return lines
 
 
+def _reduced(ledger: Ledger) -> list[tuple[str, str]]:
+    """What was let go of by a keep policy, and what was drafted upon the rest."""
+    lines, kept, drafts = [], ledger.keep, ledger.verified
+    if kept.acted:
+        told = [f"{kept.acted} times by {kept.tokens} tokens, {kept.rows} rows computed upon the rest"]
+        if kept.audited:
+            told.append(
+                f"audited {kept.audited}: KL {kept.kl / kept.audited:.3f}, {kept.flips} next tokens came out otherwise"
+            )
+        lines.append(("KV reduced", "; ".join(told)))
+    if drafts.drafted:
+        lines.append(
+            (
+                "drafted",
+                f"{drafts.drafted} tokens in {drafts.rounds} rounds, {drafts.accepted} accepted ({drafts.acceptance:.0%})",
+            )
+        )
+    return lines
+
+
+def _inexact(nodes: int) -> str:
+    return f", {nodes} not exact" if nodes else ""
+
+
 def _evicted(ledger: Ledger) -> str:
-    if not ledger.evicted_tokens:
-        return ""
-    return f"; {ledger.evicted_tokens} tokens evicted, {ledger.recomputed_tokens} recomputed"
+    counts = (
+        (ledger.evicted_tokens, "tokens evicted"),
+        (ledger.recomputed_tokens, "recomputed"),
+        (ledger.restored_tokens, "copied back"),
+    )
+    gone = ledger.evicted_tokens or ledger.restored_tokens
+    return "; " + ", ".join(f"{count} {what}" for count, what in counts if count) if gone else ""
 
 
 def _answer(result: Result) -> Text:
@@ -119,4 +148,11 @@ def _settings(result: Result) -> str:
             options = ", ".join(f"{key}={option}" for key, option in value.items() if key != "name")
             value = f"{value.get('name', '')} ({options})" if options else value.get("name", "")
         parts.append(f"{name} {value}")
-    return one_line(", ".join([*parts, f"model {result.numerics.get('model', '?')}"]), 400)
+    return one_line(", ".join([*parts, *_memory(result), f"model {result.numerics.get('model', '?')}"]), 400)
+
+
+def _memory(result: Result) -> list[str]:
+    """How the engine held KV, where not all of it stays."""
+    keep, lossless, offload = (result.numerics.get(name) for name in ("keep", "lossless", "offload"))
+    found = [f"keep {keep.get('name', '')}"] if isinstance(keep, Mapping) else []
+    return [*found, *(["lossless"] if lossless else []), *([f"offload to {offload}"] if offload else [])]

@@ -10,11 +10,13 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from rksc_tot.cache.offload import open_store
+from rksc_tot.cache.offload import OffloadStore, open_store
+from rksc_tot.cache.offload_disk import SpillFile
 from rksc_tot.cache.records import Records
 from tests.cache.test_offload import PLAIN, UNLIKE, content, filled, same, size_of
 
@@ -183,6 +185,23 @@ def test_of_an_entry_that_was_split_only_the_damaged_part_is_lost(store, tmp_pat
     assert same(content(arena, range(30, 33)), content(arena, range(3, 6)))
     assert store.refused_tokens == 3
     assert len(warnings()) == 1
+
+
+@linux
+def test_where_a_part_is_damaged_every_slot_holds_what_it_did_or_what_it_should(tmp_path):
+    class TwoAtATime(SpillFile):
+        BUFFER = 2 * SIZE
+
+    arena = filled(PLAIN)
+    store = OffloadStore("disk", 1 << 20, partial(TwoAtATime, folder=tmp_path))
+    entry = store.stow(arena, range(6))
+    garble(*files_in(tmp_path), 3)
+    before = content(arena, range(30, 36))
+    assert not store.restore(entry, arena, range(30, 36))
+    should, found = content(arena, range(6)), content(arena, range(30, 36))
+    assert same([bits[:, :2] for bits in found], [bits[:, :2] for bits in should])
+    assert same([bits[:, 2:] for bits in found], [bits[:, 2:] for bits in before])
+    store.close()
 
 
 @linux

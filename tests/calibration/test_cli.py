@@ -73,7 +73,7 @@ def test_where_nothing_passes_the_exit_code_is_3_and_the_file_says_why(tmp_path,
     ("args", "message"),
     [
         (["4 5 6 10"], "takes at least 299 problems"),
-        ([], "nothing to calibrate on"),
+        ([], "no problem to learn from"),
         (["4 5 6 10", "--training-puzzles"], "problems and --training-puzzles are given"),
         (["4 5 6 10", "--rows", "1-9"], "belong to --training-puzzles"),
         (["--problems", "/no/such/file"], "'/no/such/file' cannot be read"),

@@ -80,7 +80,8 @@ def test_what_is_not_weighed_counts_nothing_however_large():
 
 @given(POLICIES, BLOCKS, st.integers(0, 900))
 def test_the_budget_is_met_or_what_is_protected_if_that_is_more(policy, blocks, budget):
-    floors = [b.tokens if b.protected else min(b.tokens, max(0, policy.sinks - b.start) + policy.tail) for b in blocks]
+    tails = [max(0, policy.sinks - b.start) + max(0, policy.tail - b.below) for b in blocks]
+    floors = [b.tokens if b.protected else min(b.tokens, tail) for b, tail in zip(blocks, tails, strict=True)]
     shares = policy.allot(blocks, budget)
     assert all(floor <= share <= b.tokens for floor, share, b in zip(floors, shares, blocks, strict=True))
     assert sum(shares) == max(min(budget, sum(b.tokens for b in blocks)), sum(floors))

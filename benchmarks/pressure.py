@@ -1,0 +1,163 @@
+"""KV under pressure: how little memory is enough, what every keep policy loses, and what comes out exact all the same.
+
+``python -m benchmarks.pressure [--puzzles FILE --rows 901-1000] [--json] [--quick]``; without a file the games are a hundred
+held-out roots. ``--model FOLDER`` measures a real model instead, on long texts of its own. Nothing here is a time, so settings
+run in processes of their own, as many at once as there are cores, one thread each.
+
+*Memory.* Two searches, breadth first. ``games``: game of 24 with the embedded model and its usual settings. ``thoughts``: four
+levels of thoughts of 50 tokens; the answer recites what was drawn in each thought on its path, stated again at the end of every
+thought since, and a digit of the prompt that nothing else has read. Its model's weights were written by hand to do that and
+nothing else (``benchmarks/pressure_recall.py`` says how). Every search is alone on its engine. *Full retention* evicts nothing;
+its peak is the most tokens resident at a time, scratch included, the mean over searches (``full_tokens``).
+
+``curve.SUITE.WHO.LEVEL``: LEVEL is the engine's KV budget, of that peak, or, of policies that hold paths, tokens of a path
+beside its last few (4 in ``games``, 16 elsewhere). ``solved`` with its Wilson interval; ``memory``: peak over that of full
+retention; ``recomputed``: tokens computed again, a search; ``inexact``: share of the nodes that say so; ``unfinished``: searches
+for which there was no room. WHO: ``arborkv`` makes whole what it reduced before it goes on, so it is exact; ``arborkv_lossy``
+does not; ``_tail2`` keeps for certain the last 2 tokens of a thought instead of 8. Without any keep policy, for comparison:
+``evict_rsbcm``, plain eviction, exact as well; ``evict_none`` only lets go of what the search has pruned. ``_unpinned``: the
+prompt may go, too.
+
+``peak_reduction.WHO``: peak of full retention over WHO's, at the smallest budget tried at which one puzzle fewer is solved at
+most; 1: at none. It is no more than the tightest budget that was tried. ``solved_delta.WHO``: puzzles solved there beyond full
+retention. ``thoughts.``: the same of the other search.
+
+*What is lost.* ``paths``: the hand-written model writes 300 tokens on one path, without chance, and is then asked for a fact of
+the prompt, one stated once, and four that are stated again every 16 to 128 lines; ``solved`` counts these questions but for
+the one about what was stated once. ``recall.WHO.pinned.KIND``: share that is right at a budget of 64 tokens. ``_one_set``: one
+draw for all heads; in this model one head in four that still has a fact suffices, which is what separate draws gain by.
+``_kernel1``: attention is not smoothed over neighbours. ``finding.``: the claims of Random Attention (2609.03430), held against
+these intervals.
+
+*Lossless.* Every policy drafts, and all is verified: searches of ``thoughts`` node by node, and chains of the embedded model, hot
+and greedy, token by token, log-probabilities included, in fp32. ``branches``: for each policy. ``acceptance``: of drafted tokens,
+with room enough; ``_tight``: within a quarter of what full retention needs, with the offload tier, where drafts are also void
+because room was short. ``passes_saved``: of the passes over full KV; ``passes_in_all``: all passes with drafts over those
+without. ``overruns``: passes after which tokens, counted segment by segment, or the tensors they lie in exceeded the budget.
+``identity``: a policy that drops nothing.
+
+*Within a budget.* ``needs_bytes``: what a search of ``thoughts`` holds at its peak; it gets a quarter, ``budget_bytes``.
+``within.HOW``: whether it finishes, with the same tree. ``allocated_bytes``: of the tensors; they are made for 1024 tokens, then
+doubled, and never made larger than the budget; ``growing_bytes``: the old and the new ones together, while that lasts.
+
+What to expect. What is exact has no accuracy to lose, so it goes down to where a single expansion fits no more, and costs what
+is computed again: of ``arborkv`` more than of plain eviction, since a thought that lacks some tokens is as good as gone when it
+is to be exact, unless the offload tier copies it back. Where thoughts are short and end with what is known, letting go of
+what was pruned is half of it already. Policies that hold paths do little for a tree of short paths: its memory is in its breadth.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+
+from benchmarks import pressure_lossless, pressure_paths, pressure_thoughts
+from benchmarks.pressure_curves import FULL, Curves, path_settings, tree_settings
+from benchmarks.pressure_workers import Workers, workers
+from benchmarks.report import environment, flat
+from rksc_tot.compare.problems import choose_problems
+
+Shares = dict[str, tuple[float, ...]]
+GAMES: Shares = {
+    "evict_none": (0.5,), "evict_rsbcm": (0.25, 0.17), "arborkv": (0.25, 0.17),
+    "arborkv_lossy": (0.5, 0.25), "arborkv_lossy_tail2": (0.5, 0.25),
+}  # fmt: skip
+THOUGHTS: Shares = {
+    "evict_none": (0.5,), "evict_rsbcm": (0.25, 0.17), "arborkv": (0.25, 0.17),
+    "arborkv_lossy": (0.5, 0.25, 0.17), "arborkv_lossy_tail2": (0.25,),
+}  # fmt: skip
+SHORTLY: Shares = {"evict_rsbcm": (0.25,), "arborkv": (0.25,), "arborkv_lossy": (0.25,)}
+PATH = {"games": ((8, 16), (8,), 4), "thoughts": ((32, 48, 64), (48,), 16)}  # pinned, unpinned, recent
+OTHERS = ("snapkv", "snapkv_kernel1", "streaming")
+
+
+def measure(puzzles: Path | None, rows: str | None, quick: bool, workers: Workers) -> dict[str, Any]:
+    """The figures without a model of one's own."""
+    games = choose_problems(file=puzzles, rows=rows) if puzzles else choose_problems(held_out=True)
+    curves = [
+        Curves("games", games[:4] if quick else games),
+        Curves("thoughts", pressure_thoughts.problems(2 if quick else 40)),
+    ]
+    figures: dict[str, Any] = {}
+    for curve, shares in zip(curves, (SHORTLY, SHORTLY) if quick else (GAMES, THOUGHTS), strict=True):
+        curve.run([FULL], workers)
+        pinned, unpinned, recent = PATH[curve.suite]
+        settings = [*tree_settings(curve.peak, shares), *path_settings(pinned[-1:] if quick else pinned, recent)]
+        curve.run(settings if quick else [*settings, *path_settings(unpinned, recent, pinned=False)], workers)
+        figures |= curve.figures()
+    budgets = (pressure_paths.USUAL,) if quick else pressure_paths.BUDGETS
+    paths = pressure_paths.figures(4 if quick else 60, budgets, workers)
+    return figures | paths | findings(paths) | lossless(games, quick, workers)
+
+
+def lossless(games: list[str], quick: bool, workers: Workers) -> dict[str, Any]:
+    """Every policy on both kinds of work, and a search within a quarter of what it needs."""
+    work = {
+        "searches": pressure_thoughts.problems(1 if quick else 2),
+        "chains": games[: 6 if quick else 12],
+    }
+    which = [
+        (name, kind, problems)
+        for name in (pressure_lossless.POLICIES[::5] if quick else pressure_lossless.POLICIES)
+        for kind, problems in work.items()
+    ]
+    found = workers.each(pressure_lossless.compared, which)
+    by_policy = {(name, kind): each for (name, kind, _), each in zip(which, found, strict=True)}
+    return pressure_lossless.figures(by_policy) | pressure_lossless.within(work["searches"][0], workers)
+
+
+def findings(paths: dict[str, Any]) -> dict[str, str]:
+    """The claims about Random Attention, held against the intervals at every budget that was tried."""
+    budgets = [int(name.rpartition(".")[2]) for name in paths if name.startswith("curve.paths.random_attention.")]
+    said = []
+    for budget in budgets:
+        ours = paths[f"curve.paths.random_attention.{budget}"]
+        others = [paths[f"curve.paths.{other}.{budget}"] for other in OTHERS]
+        better = all(ours["solved"] >= other["solved"] for other in others)
+        worse = any(ours["solved.high"] < other["solved.low"] for other in others)
+        said.append(f"{'reproduced' if better else 'refuted' if worse else 'not told apart'} at {budget}")
+    pinned, free = (paths[f"recall.random_attention.{which}"] for which in ("pinned", "unpinned"))
+    collapses = pinned["prompt"] > 2 * free["prompt"]
+    return {
+        "finding.random_pinned_at_least_snapkv_and_streaming": ", ".join(said),
+        "finding.collapses_without_the_pin": (
+            f"{'reproduced' if collapses else 'refuted'}: what only the prompt says is known in {pinned['prompt']:.0%},"
+            f" without the pin in {free['prompt']:.0%}; what is stated again every 64 lines in {pinned['every_64']:.0%}"
+            f" and {free['every_64']:.0%}"
+        ),
+        "finding.stated_once_is_lost": (
+            f"{'reproduced' if pinned['once'] < 0.5 else 'refuted'}: known in {pinned['once']:.0%} after 300 tokens"
+        ),
+    }  # fmt: skip
+
+
+def main(
+    json_only: Annotated[bool, typer.Option("--json", help="print only the JSON object")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="finish within a minute")] = False,
+    puzzles: Annotated[Path | None, typer.Option(help="csv of puzzles to search")] = None,
+    rows: Annotated[str | None, typer.Option(help="which ranks of that file")] = None,
+    model: Annotated[str | None, typer.Option(help="folder of a model to read long texts with")] = None,
+) -> None:
+    """Measure, print the figures."""
+    if model:
+        from benchmarks.pressure_model import figures as on_model
+
+        figures = flat(on_model(model, quick))
+    else:
+        torch.set_num_threads(1)
+        with workers() as pool:
+            figures = flat(measure(puzzles, rows, quick, pool))
+    if not json_only:
+        for key, value in figures.items():
+            print(f"{key:40} {value}")
+    print(json.dumps({"name": "pressure", "figures": figures, "environment": environment()}))
+
+
+if __name__ == "__main__":
+    logging.getLogger("rksc_tot").setLevel(logging.ERROR)  # that lossy KV makes the model say odd things is measured
+    typer.run(main)

@@ -1,0 +1,130 @@
+"""The options of an engine: which model, and which of its KV is held where. All is checked before a model is loaded."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rksc_tot.cli.arguments import importable_here, settings_of
+from rksc_tot.cli.config import Config
+from rksc_tot.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rksc_tot.policies.keep import KeepPolicy
+    from rksc_tot.task import Task
+
+How = tuple[str | None, str, str, dict[str, Any]]
+"""Model, device, dtype, and what is held where: what an engine is opened with."""
+
+
+@dataclass(frozen=True)
+class ModelOptions:
+    """Which model computes where, in how much memory."""
+
+    config: Config = None
+    model: Annotated[str | None, typer.Option(help="Hub id, folder or GGUF file. Default: the embedded model.")] = None
+    device: Annotated[str, typer.Option(help="Where the model computes, such as cuda or cuda:1.")] = "cpu"
+    dtype: Annotated[str, typer.Option(help="Of its numbers: float32, bfloat16 or float16.")] = "float32"
+    kv_budget: Annotated[str, typer.Option("--kv-budget", help="Most KV to keep in memory, such as 64MiB.")] = "1GiB"
+
+    def how(self, **memory: Any) -> How:
+        """How to open the engine. ``memory``: what else there is to say of it than the KV budget.
+
+        Raises
+        ------
+        ConfigError
+            If the model's name is empty, which would read as no name, or the budget is no size.
+        """
+        from rksc_tot.cache.size import kv_bytes
+
+        if self.model is not None and not self.model.strip():
+            raise ConfigError("--model is empty", hint="name a model, or leave it out for the embedded one")
+        return self.model, self.device, self.dtype, {"kv_budget": kv_bytes(self.kv_budget)} | memory
+
+
+@dataclass(frozen=True)
+class EngineOptions(ModelOptions):
+    """A model, and which of its KV is held where."""
+
+    eviction: Annotated[
+        str,
+        typer.Option(
+            help="What goes first when that is full: rsbcm, lru, lfu, random or none; or your own, as a task."
+        ),
+    ] = "rsbcm"
+    keep: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME[:KEY=VALUE,...]",
+            help="What stays of paths or thoughts that may not keep all their KV, such as random_attention:budget=256,recent=32;"
+            " also streaming, snapkv, arborkv, or your own, as a task. Results are not exact then. Default: everything stays.",
+        ),
+    ] = None
+    lossless: Annotated[
+        bool,
+        typer.Option(help="Verify upon all KV what was drafted upon what --keep leaves, so that results are exact."),
+    ] = False
+    offload: Annotated[
+        str | None,
+        typer.Option(help="Where KV goes that leaves memory, to be copied back: cpu or disk. Default: nowhere."),
+    ] = None
+    offload_budget: Annotated[str, typer.Option(help="Most KV to hold there.")] = "1GiB"
+    offload_folder: Annotated[
+        Path | None, typer.Option(help="Where the file of --offload disk is. Default: among temporary files.")
+    ] = None
+
+    def opened_for(self, task: Task | None = None) -> How:
+        """How to open the engine, everything looked up and known to go together.
+
+        Raises
+        ------
+        ConfigError
+            If it does not, or what is kept was fitted to another task.
+        """
+        from rksc_tot.engine.load import memory_settings
+
+        importable_here(self.eviction)
+        keep = None if self.keep is None else keep_of(self.keep)
+        fit = getattr(keep, "fit", None)
+        if fit is not None and task is not None:  # the model is looked at once it is there
+            fit.check(model=fit.model, weights=fit.weights, layers=fit.layers, task=task.name or type(task).__name__)
+        return self.how(
+            **memory_settings(
+                kv_budget=self.kv_budget, eviction=self.eviction, keep=keep, lossless=self.lossless,
+                offload=self.offload, offload_budget=self.offload_budget, offload_folder=self.offload_folder,
+            )
+        )  # fmt: skip
+
+    def told(self, how: How) -> dict[str, Any]:
+        """What results depend on of how the engine was opened; of the KV budget only where that decides what is kept."""
+        model, device, dtype, memory = how
+        keep, lossless = memory["keep"], memory["lossless"]
+        told: dict[str, Any] = {"model": model or "embedded", "device": device, "dtype": dtype}
+        if keep is not None:
+            told["keep"] = {"name": keep.name or type(keep).__name__, **keep.model_dump(mode="json")}
+            told["lossless"] = lossless
+            if not (lossless or getattr(keep, "rehydrate", True)):
+                told["kv_budget"] = memory["kv_budget"]
+        return told
+
+
+def keep_of(text: str) -> KeepPolicy:
+    """The keep policy of ``name`` or ``name:setting=value,setting=value``; values are JSON where they can be read as such.
+
+    Raises
+    ------
+    ConfigError
+        If there is no such policy, or it has no such setting.
+    """
+    from rksc_tot.policies.keep import KEEP
+
+    found = re.fullmatch(r"(?P<name>[^=]*?)(?::(?P<settings>\w+=.*))?", text, re.DOTALL)
+    if found is None:
+        raise ConfigError(f"--keep is {text!r}", hint="write name or name:setting=value, such as streaming:budget=256")
+    importable_here(found["name"])
+    pairs = re.split(r",(?=\w+=)", found["settings"]) if found["settings"] else []
+    return KEEP.make(found["name"], **settings_of(pairs, "--keep"))

@@ -1,0 +1,292 @@
+"""The books of a cache whose segments are reduced, under any order of operations, beside a list of single tokens."""
+
+import random
+from contextlib import suppress
+from dataclasses import dataclass
+
+import pytest
+
+from rksc_tot.cache.pool import SlotPool
+from rksc_tot.cache.prefix_tree import PrefixTree, Segment
+from rksc_tot.engine.base import Account
+from rksc_tot.engine.jobs import Job
+from rksc_tot.engine.passes import claim, give_up
+from rksc_tot.engine.plan import Piece
+from rksc_tot.errors import CacheError
+
+from .reference import origin, path
+
+ROOM = 12
+LIMITS = (6, 9)
+
+
+@dataclass
+class Token:
+    """One that is stored, or was and has been let go (``slot`` None). ``exact``: computed upon the full path. ``mixed``: its
+    slot may hold rows of other tokens.
+    """
+
+    slot: int | None
+    exact: bool
+    payer: Account | None
+    mixed: bool = False
+
+    @property
+    def whole(self):
+        return self.slot is not None and self.exact and not self.mixed
+
+
+@dataclass(eq=False)
+class Held:
+    segment: Segment
+    tokens: list
+    prompt: bool = False
+
+
+class Books:
+    """Random operations on a tree, and of every token that is or was stored what should be so."""
+
+    OPERATIONS = {
+        "open": 3, "extend": 4, "fork": 4, "drop": 4, "pin": 2, "unpin": 2, "grow": 4, "join": 4, "compute": 16, "make_room": 1,
+        "reduce": 8, "clear": 0.3, "scratch": 1,
+    }  # fmt: skip
+
+    def __init__(self, seed):
+        self.rng = random.Random(seed)
+        self.tree = PrefixTree(SlotPool(ROOM))
+        self.origins = [self.tree.origin, self.tree.sprout()]
+        self.accounts = [*(Account(kv_bytes=limit) for limit in LIMITS), Account()]
+        self.known = {}  # Token by (number of the origin, tokens of the path up to it)
+        self.held = []
+        self.pinned = []
+
+    def play(self, steps):
+        names, weights = zip(*self.OPERATIONS.items(), strict=True)
+        for name in self.rng.choices(names, weights, k=steps):
+            getattr(self, name)()
+            self.check()
+
+    # -- paths -------------------------------------------------------------------------------------------------------
+
+    def open(self):
+        private = self.rng.random() < 0.3
+        at = self.walk(self.origins[private], self.some(7))
+        self.hold(at, prompt=not private and self.rng.random() < 0.5)
+
+    def extend(self):
+        if self.held:
+            self.hold(self.walk(self.one().segment, self.some(4)))
+
+    def fork(self):
+        """Somebody else's path begins like one of these."""
+        if self.held:
+            at = self.one()
+            self.hold(self.walk(origin(at.segment), at.tokens[: self.rng.randint(1, len(at.tokens))]))
+
+    def drop(self):
+        if len(self.held) > 2:
+            at = self.one()
+            self.held.remove(at)
+            self.tree.drop(at.segment, prompt=at.prompt)
+
+    def pin(self):
+        if self.held and len(self.pinned) < 2:
+            self.pinned.append(self.one().segment)
+            self.tree.pin(self.pinned[-1])
+
+    def unpin(self):
+        if self.pinned:
+            self.tree.unpin(self.pinned.pop(0))
+
+    def grow(self):
+        """Running work goes on by a token."""
+        if self.pinned:
+            at = self.pinned.pop(0)
+            token = self.rng.randrange(3)
+            lost = self.lost(at, [token])
+            self.pinned.append(self.tree.step(at, token, alone=at.pins == 1))
+            self.known = {key: known for key, known in self.known.items() if key not in lost}
+            self.tree.pin(self.pinned[-1])
+            self.tree.unpin(at)
+
+    def join(self):
+        for at in [*self.pinned, *(h.segment for h in self.held)]:
+            self.tree.join(at)
+
+    # -- what is stored ----------------------------------------------------------------------------------------------
+
+    def compute(self):
+        """A pass over one or two paths, as the engine makes it; now and then in vain."""
+        ends = [*(h.segment for h in self.held), *self.pinned]
+        claims, jobs, evicted = [], [], self.tree.evicted_tokens
+        most, exact, vain = self.rng.choice((1, 2, 3, 99)), self.rng.random() < 0.5, self.rng.random() < 0.2
+        chosen = list(dict.fromkeys(self.rng.choices(ends, k=self.rng.choice((1, 1, 2))))) if ends else []
+        for segment in [s for at in chosen for s in at.lineage()] if exact else ():
+            if segment.mixed:  # as the engine does to make a path whole
+                first = self.keys(segment)[segment.start]
+                self.tree.rewind(segment)
+                self.known = {key: token for key, token in self.known.items() if key[: len(first)] != first}
+        for at in chosen:
+            job = Job(self.tree, at, self.rng.choice(self.accounts), None)
+            job.exact = exact
+            jobs.append(job)
+            self.tree.pin(at)
+        taken = set()
+        for job in jobs:
+            missing = {job.base, *(segment for segment, _ in self.tree.missing(job.base, exact))}
+            if taken.isdisjoint(missing):  # nobody computes what another one does
+                taken |= missing
+                with suppress(CacheError):
+                    claims.append(claim(self.tree, job, job.base, most, (), job.account.kv_bytes))
+        before = dict(self.known)
+        for made in claims:
+            self.book(made)
+        for made in claims:
+            self.check_context(made.block, self.keys(made.job.base))
+        if vain:
+            give_up(self.tree, claims)
+            for key, token in before.items():  # a row that was there, and was about to be written otherwise, may have been
+                token.exact = token.exact and self.known[key].exact
+            self.known = before
+        for job in jobs:
+            self.tree.unpin(job.base)
+            self.tree.drop(job.base)
+        self.forget(self.tree.evicted_tokens - evicted)
+
+    def book(self, made):
+        """What the rows of a block store."""
+        block, keys = made.block, self.keys(made.job.base)
+        assert block.tokens == [key[-1] for key in keys[block.start : block.start + made.rows]]
+        exact = all(self.known[key].whole for key in keys[: block.start])
+        assert exact or not (made.job.exact and made.parts)
+        payer = made.job.account if made.job.account.kv_bytes is not None else None
+        mixed = {key for s in block.lineage if s.mixed for key in keys[s.start : s.end]}
+        for key, slot in zip(keys[block.start :], block.slots, strict=False):
+            before = self.known.get(key)
+            assert before is None or before.slot in (None, slot)
+            self.known[key] = Token(slot, exact, payer if before is None else before.payer, key in mixed)
+            exact = exact and key not in mixed
+
+    def check_context(self, block, keys):
+        """What the rows of a block see of the tokens before them."""
+        there = [n for n in range(block.start) if self.known[keys[n]].slot is not None]
+        piece = Piece(block, 0, block.start, block.slots, 0)
+        assert piece.context(0, block.start) == ([self.known[keys[n]].slot for n in there], there)
+
+    def make_room(self):
+        evicted = self.tree.evicted_tokens
+        with suppress(CacheError):
+            self.tree.make_room(self.rng.randint(1, ROOM))
+        self.forget(self.tree.evicted_tokens - evicted)
+
+    def reduce(self):
+        stored = [s for s in self.tree.segments() if s.slots]
+        if stored:
+            segment = self.rng.choice(stored)
+            kept = [n for n in range(len(segment.slots)) if self.rng.random() < 0.7]
+            mixed = len(kept) < len(segment.slots) and self.rng.random() < 0.2
+            there = [self.known[key] for key in self.keys(segment)[segment.start : segment.start + segment.reach]]
+            self.tree.reduce(segment, kept, mixed)
+            for n, token in enumerate([token for token in there if token.slot is not None]):
+                token.slot = token.slot if n in kept else None
+            for token in there:
+                token.mixed = bool(kept) and (token.mixed or mixed)
+
+    def clear(self):
+        self.tree.clear()
+        self.forget()
+
+    def scratch(self):
+        """A question is asked after a path, and forgotten."""
+        if self.held:
+            at = self.one().segment
+            asked = self.walk(at, self.some(3))
+            self.tree.hold(asked)
+            self.tree.drop(asked)
+            self.tree.discard(asked, at.end)
+            self.forget()
+
+    # -- what should be so -------------------------------------------------------------------------------------------
+
+    def check(self):
+        self.tree.check_integrity()
+        assert self.reached() == self.known.keys()
+        assert all(path(h.segment) == h.tokens for h in self.held)
+        for segment in self.tree.segments():
+            self.check_segment(segment)
+        taken = [token.slot for token in self.known.values() if token.slot is not None]
+        assert len(set(taken)) == len(taken) == self.tree.pool.used <= ROOM
+        for account in self.accounts:
+            assert account.kv_rows == sum(t.payer is account and t.slot is not None for t in self.known.values())
+        for at in [*(h.segment for h in self.held), *self.pinned]:
+            self.check_missing(at)
+
+    def check_segment(self, segment):
+        tokens = [self.known[key] for key in self.keys(segment)[segment.start : segment.start + segment.reach]]
+        names = range(segment.reach) if segment.kept is None else segment.kept
+        kept = {n: token.slot for n, token in enumerate(tokens) if token.slot is not None}
+        assert dict(zip(names, segment.slots, strict=True)) == kept
+        assert [token.exact for token in tokens] == [n < segment.sound for n in range(segment.reach)]
+        assert all(token.mixed == segment.mixed for token in tokens)
+        assert segment.whole == (segment.resident and all(token.whole for token in tokens))
+        assert all(token.payer is segment.payer for token in tokens)
+
+    def check_missing(self, at):
+        keys = self.keys(at)
+        gone = [n for n, key in enumerate(keys) if key not in self.known]
+        if not gone and self.known[keys[-1]].slot is None:
+            gone = [len(keys) - 1]  # there are no logits without it
+        flawed = [n for n, key in enumerate(keys) if key not in self.known or not self.known[key].whole]
+        for exact, wanted in ((False, gone), (True, flawed if self.tree.flawed else gone)):
+            assert [s.start + first for s, first in self.tree.missing(at, exact)][:1] == wanted[:1]
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    def some(self, most):
+        return [self.rng.randrange(3) for _ in range(self.rng.randint(1, most))]
+
+    def walk(self, at, tokens):
+        lost = self.lost(at, tokens)
+        found = self.tree.walk(at, tokens)
+        self.known = {key: known for key, known in self.known.items() if key not in lost}
+        return found
+
+    def lost(self, at, tokens):
+        """What goes because a walk parts tokens whose rows the heads have mixed."""
+        whole = (self.origins.index(origin(at)), *path(at), *tokens)
+        found = set()
+        for segment in self.tree.segments():
+            if segment.mixed:
+                keys = self.keys(segment)
+                first, last = keys[segment.start], keys[-1]
+                if whole[: len(first)] == first and whole[: len(last)] != last:
+                    found |= {key for key in self.known if key[: len(first)] == first}
+        return found
+
+    def one(self):
+        return self.rng.choice(self.held)
+
+    def hold(self, segment, prompt=False):
+        self.tree.hold(segment, prompt=prompt)
+        self.held.append(Held(segment, path(segment), prompt))
+
+    def keys(self, segment):
+        """Of all tokens of a path, first to last."""
+        first, tokens = self.origins.index(origin(segment)), path(segment)
+        return [(first, *tokens[: n + 1]) for n in range(len(tokens))]
+
+    def reached(self):
+        return {key for s in self.tree.segments() for key in self.keys(s)[s.start : s.start + s.reach]}
+
+    def forget(self, evicted=None):
+        """Note what was evicted: ends of paths that no work needs. ``evicted``: how many slots that gave back."""
+        gone = self.known.keys() - self.reached()
+        assert not gone & {key for at in self.pinned for key in self.keys(at)}
+        assert all(key[:n] not in gone for key in self.known.keys() - gone for n in range(2, len(key)))
+        slots = sum(self.known.pop(key).slot is not None for key in gone)
+        assert evicted is None or slots == evicted
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_in_any_order_of_operations_the_cache_knows_what_is_kept_and_what_is_exact(seed):
+    Books(seed).play(150)

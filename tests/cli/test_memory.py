@@ -1,0 +1,210 @@
+"""``--keep``, ``--lossless`` and ``--offload``: what they mean to the engine, and what cannot work."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from rksc_tot.cli import commands as cli
+from rksc_tot.cli.engine_options import EngineOptions, keep_of
+from rksc_tot.cli.failing import NOT_SOLVED, USAGE
+from rksc_tot.errors import ConfigError
+from rksc_tot.policies.arborkv import ArborKV
+from rksc_tot.policies.keep import KEEP
+from rksc_tot.policies.random_attention import RandomAttention
+from rksc_tot.policies.streaming import Streaming
+from tests.game24_player import player
+
+PUZZLE = "4 5 6 10"
+DONE = (0, NOT_SOLVED)
+FEW = ["--set", "k=6", "--set", "b=2"]
+OWN = "from rksc_tot.policies.streaming import Streaming\n\nclass Last(Streaming):\n    name = 'last'\n    sinks: int = 0\n"
+
+
+def run(*args):
+    return CliRunner().invoke(cli.app, [*map(str, args)])
+
+
+@pytest.fixture
+def no_model(monkeypatch):
+    monkeypatch.setattr(cli, "open_engine", lambda *_: pytest.fail("loaded"))
+
+
+@pytest.fixture
+def opened(monkeypatch, tmp_path):
+    """What each engine was opened with."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "p.jsonl").write_text(json.dumps(PUZZLE) + "\n", encoding="utf-8")
+    found = []
+    monkeypatch.setattr(cli, "open_engine", lambda *how: found.append(how[-1]) or player())
+    return found
+
+
+# -- a policy and its settings -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "policy"),
+    [
+        ("streaming", Streaming()),
+        ("random_attention:budget=256,recent=32", RandomAttention(budget=256, recent=32)),
+        ("random_attention:sets=one,pin_prompt=false", RandomAttention(sets="one", pin_prompt=False)),
+        ('random_attention:sets="one"', RandomAttention(sets="one")),
+        ("arborkv:theta=[0.5,-1,2e-1],offset=-3,tail=2", ArborKV(theta=(0.5, -1, 0.2), offset=-3, tail=2)),
+        ("rksc_tot.policies.streaming:Streaming", Streaming()),
+        ("rksc_tot.policies.streaming:Streaming:budget=9", Streaming(budget=9)),
+    ],
+)
+def test_a_policy_is_named_with_its_settings(text, policy):
+    assert keep_of(text) == policy
+
+
+@pytest.mark.parametrize("name", KEEP.names())
+def test_every_setting_of_every_policy_survives_being_written_on_the_command_line(name):
+    policy = KEEP.make(name)
+    settings = {key: value for key, value in policy.model_dump(mode="json").items() if value is not None}
+    assert keep_of(f"{name}:" + ",".join(f"{key}={json.dumps(value)}" for key, value in settings.items())) == policy
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("lru", "there is no keep policy 'lru' - there are arborkv"),
+        ("", "there is no keep policy ''"),
+        ("streaming:budget=0", "budget: Input should be greater than or equal to 1, not 0"),
+        ("streaming:size=1", "there is no setting 'size' - its settings are seed, budget, recent"),
+        ("streaming,budget=1", "--keep is 'streaming,budget=1' - write name or name:setting=value"),
+        ("arborkv:fit=none.json", "'none.json' cannot be read"),
+        ("math:pi", "is float, not a KeepPolicy"),
+    ],
+)
+def test_what_is_no_policy_is_a_sentence_before_a_model_is_loaded(no_model, text, says):
+    with pytest.raises(ConfigError) as refused:
+        keep_of(text)
+    assert says in str(refused.value)
+    result = run("solve", "game24", PUZZLE, "--keep", text)
+    assert result.exit_code == USAGE
+    assert says in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_a_policy_of_ones_own_is_found_in_the_current_folder(opened):
+    Path("keep_here.py").write_text(OWN, encoding="utf-8")
+    assert run("solve", "game24", PUZZLE, "--keep", "keep_here:Last:budget=99", *FEW).exit_code in DONE
+    [memory] = opened
+    assert (memory["keep"].name, memory["keep"].budget, memory["keep"].sinks) == ("last", 99, 0)
+
+
+# -- what the engine is told ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["solve", "game24", PUZZLE, *FEW],
+        ["run", "game24", "p.jsonl", "--out", "r.jsonl", *FEW],
+        ["compare", "game24", PUZZLE, "--only", "ToT-BFS b=5"],
+    ],
+    ids=lambda command: command[0],
+)
+def test_every_command_that_searches_tells_the_engine_all_of_it(opened, command, tmp_path):
+    options = ["--keep", "streaming:budget=99", "--lossless", "--offload", "disk", "--offload-budget", "64MiB"]
+    assert run(*command, *options, "--offload-folder", tmp_path, "--kv-budget", "1MiB").exit_code in DONE
+    assert opened
+    for memory in opened:
+        del memory["eviction"]
+        assert memory == {
+            "kv_budget": 1 << 20,
+            "keep": Streaming(budget=99),
+            "lossless": True,
+            "offload": "disk",
+            "offload_budget": "64MiB",
+            "offload_folder": tmp_path,
+        }
+
+
+def test_unless_asked_for_everything_is_kept_and_nothing_offloaded(opened):
+    assert run("solve", "game24", PUZZLE, *FEW).exit_code in DONE
+    [memory] = opened
+    assert (memory["keep"], memory["lossless"], memory["offload"]) == (None, False, None)
+
+
+@pytest.mark.parametrize("command", ["solve", "compare", "run"])
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--lossless"], "nothing reduces it - name a keep policy, or leave lossless out"),
+        (
+            ["--offload-budget", "2GiB"],
+            "offload_budget is '2GiB', and nothing is offloaded - set offload to cpu or disk",
+        ),
+        (["--offload-folder", "."], "offload_folder is '.', and nothing is offloaded"),
+        (["--offload", "tape"], "offload is 'tape' - name one of cpu, disk"),
+        (["--offload", "cpu", "--offload-folder", "."], "offload to cpu has no use for the folder '.'"),
+        (["--offload", "disk", "--offload-folder", "no/such"], "there is no folder 'no/such' to offload to"),
+        (["--offload", "cpu", "--offload-budget", "much"], "'much' is no KV budget"),
+        (["--keep", "snapkv:kernel=4"], "it must be odd"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_a_model_is_loaded(no_model, tmp_path, monkeypatch, command, options, says):
+    monkeypatch.chdir(tmp_path)
+    Path("p.jsonl").write_text(json.dumps(PUZZLE) + "\n", encoding="utf-8")
+    rest = {"solve": [PUZZLE], "compare": [PUZZLE], "run": ["p.jsonl", "--out", "r.jsonl"]}[command]
+    result = run(command, "game24", *rest, *options)
+    assert result.exit_code == USAGE, result.output
+    assert says in result.stderr
+    assert not Path("r.jsonl").exists()
+
+
+# -- results say it ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lossless", [False, True])
+def test_a_result_says_what_was_kept_and_whether_that_shows_in_it(lossless):
+    keep = ["--keep", "random_attention:budget=20,recent=4,sets=one", "--offload", "cpu"]
+    done = run("solve", "game24", PUZZLE, "--json", *FEW, *keep, *(["--lossless"] if lossless else []))
+    record = json.loads(done.stdout)
+    numerics = record["numerics"]
+    assert {"name": "random_attention", "budget": 20, "recent": 4, "sets": "one"}.items() <= numerics["keep"].items()
+    assert bool(numerics["lossless"]) is lossless
+    assert numerics["offload"] == "memory"
+    assert all(node["exact"] for node in record["tree"]) is lossless
+    assert record["ledger"]["keep"]["acted"] > 0
+    assert (record["ledger"]["verified"]["drafted"] > 0) is lossless
+
+
+def test_a_report_says_it_too():
+    said = run("solve", "game24", PUZZLE, *FEW, "--keep", "streaming:budget=20,recent=4").stdout
+    said = " ".join(said.split())
+    for part in ("not exact", "KV reduced", "rows computed upon the rest", "keep streaming, model embedded"):
+        assert part in said
+    assert "KV reduced" not in run("solve", "game24", PUZZLE, *FEW).stdout
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "differs"),
+    [
+        ([], ["--keep", "streaming"], "keep"),
+        (["--keep", "streaming"], ["--keep", "streaming:budget=99"], "keep"),
+        (["--keep", "streaming"], ["--keep", "streaming", "--lossless"], "lossless"),
+        (
+            ["--keep", "arborkv:rehydrate=false"],
+            ["--keep", "arborkv:rehydrate=false", "--kv-budget", "1MiB"],
+            "kv_budget",
+        ),
+        (["--keep", "arborkv"], ["--keep", "arborkv", "--kv-budget", "1MiB"], None),
+        ([], ["--offload", "cpu", "--kv-budget", "1MiB"], None),
+    ],
+)
+def test_a_run_is_gone_on_with_only_if_results_would_be_the_same(opened, then, now, differs):
+    line = ["run", "game24", "p.jsonl", "--out", "r.jsonl", *FEW]
+    assert run(*line, *then).exit_code == 0
+    again = run(*line, *now, "--resume")
+    assert again.exit_code == (USAGE if differs else 0), again.output
+    assert differs is None or f"was found with {differs} " in again.stderr
+
+
+def test_a_file_of_before_there_was_anything_to_keep_is_gone_on_with():
+    told = EngineOptions().told(EngineOptions().opened_for())
+    assert told == {"model": "embedded", "device": "cpu", "dtype": "float32"}

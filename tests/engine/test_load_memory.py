@@ -1,0 +1,61 @@
+"""``load_engine``: what is held where is looked up, and known to go together, before anything is loaded."""
+
+import pytest
+
+from rksc_tot.cache.offload import open_store
+from rksc_tot.engine import load_engine
+from rksc_tot.engine.drafting import Lossless
+from rksc_tot.engine.load import memory_settings
+from rksc_tot.errors import ConfigError
+from rksc_tot.policies.streaming import Streaming
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"lossless": True}, "nothing reduces it - name a keep policy, or leave lossless out"),
+        ({"lossless": Lossless()}, "nothing reduces it"),
+        ({"offload_budget": "2GiB"}, "offload_budget is '2GiB', and nothing is offloaded - set offload to cpu or disk"),
+        ({"offload_folder": "/"}, "offload_folder is '/', and nothing is offloaded"),
+        ({"offload": "cpu", "offload_folder": "/"}, "offload to cpu has no use for the folder"),
+        ({"offload": "tape"}, "offload is 'tape' - name one of cpu, disk"),
+        ({"offload": "disk", "offload_folder": "no/such"}, "there is no folder 'no/such'"),
+        ({"offload": "cpu", "offload_budget": 0}, "0 is no KV budget"),
+        ({"keep": "lru"}, "there is no keep policy 'lru'"),
+        ({"keep": 3}, "keep is 3 - name one of arborkv"),
+        ({"kv_budget": "much"}, "'much' is no KV budget"),
+        ({"eviction": "fifo"}, "no eviction policy 'fifo'"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_anything_is_loaded(settings, says):
+    with pytest.raises(ConfigError) as refused:
+        load_engine("/no/such/model", **settings)
+    assert says in str(refused.value)
+
+
+def test_what_goes_together_is_looked_up():
+    found = memory_settings(kv_budget="1MiB", eviction="lru", keep="streaming", lossless=True, offload="cpu")
+    assert (found["kv_budget"], found["eviction"].name, found["keep"]) == (1 << 20, "lru", Streaming())
+    assert (found["lossless"], found["offload"], found["offload_budget"]) == (True, "cpu", "1GiB")
+    assert memory_settings() == memory_settings(offload_budget="1GiB")
+
+
+def test_the_engine_is_made_of_it(tmp_path):
+    how = {"keep": Streaming(budget=9), "lossless": Lossless(horizon=5), "offload": "disk", "offload_folder": tmp_path}
+    with load_engine(**how, kv_budget="2MiB") as engine:
+        assert engine.keep == Streaming(budget=9)
+        assert engine.numerics["lossless"]["horizon"] == 5
+        assert engine.numerics["offload"] == "disk"
+        assert engine.usage.kv_budget <= 2 << 20
+    with load_engine() as engine:
+        numerics = engine.numerics
+        assert (engine.keep, numerics["keep"], numerics["lossless"], numerics["offload"]) == (None, None, False, None)
+
+
+def test_a_store_of_ones_own_is_used():
+    store = open_store("cpu", "1MiB")
+    with load_engine(offload=store):
+        pass
+    assert store.closed
+    with pytest.raises(ConfigError, match="closed"):
+        load_engine("/no/such/model", offload=store)

@@ -1,0 +1,68 @@
+"""What a report says of KV that was reduced, drafted upon and copied back; nothing where there was none."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from rksc_tot.ledger import Ledger, ReducedKV, Verified
+from rksc_tot.show import report
+from rksc_tot.solve import Result
+from rksc_tot.tree import ReasoningTree
+
+
+def shown(ledger=None, inexact=0, **numerics):
+    tree = ReasoningTree()
+    root = tree.add()
+    for n in range(5):
+        tree.add(root, exact=n >= inexact)
+    console = Console(file=io.StringIO(), width=200)
+    result = Result(
+        problem="p", answer="a", correct=True, best=0, path=["one"], stopped="finished", tree=tree, ledger=ledger or Ledger(),
+        rejections={}, settings={"strategy": "bfs"}, numerics={"model": "m", **numerics},
+    )  # fmt: skip
+    console.print(report(result))
+    return " ".join(console.file.getvalue().split())
+
+
+@pytest.mark.parametrize(
+    ("ledger", "says"),
+    [
+        (
+            Ledger(keep=ReducedKV(acted=3, tokens=40, rows=7)),
+            "KV reduced 3 times by 40 tokens, 7 rows computed upon the rest forward",
+        ),
+        (
+            Ledger(keep=ReducedKV(acted=3, tokens=40, rows=7, audited=4, flips=1, kl=0.5)),
+            "; audited 4: KL 0.125, 1 next tokens came out otherwise",
+        ),
+        (
+            Ledger(verified=Verified(drafted=40, accepted=30, rejected=10, rounds=2)),
+            "drafted 40 tokens in 2 rounds, 30 accepted (75%)",
+        ),
+        (
+            Ledger(evicted_tokens=9, recomputed_tokens=2, restored_tokens=5),
+            "MiB; 9 tokens evicted, 2 recomputed, 5 copied back",
+        ),
+        (Ledger(evicted_tokens=9), "MiB; 9 tokens evicted seconds"),
+        (Ledger(restored_tokens=5), "MiB; 5 copied back seconds"),
+    ],
+)
+def test_what_happened_has_a_line(ledger, says):
+    assert says in shown(ledger)
+
+
+def test_nodes_that_are_not_exact_are_counted():
+    assert "0 rejected, 2 not exact" in shown(inexact=2)
+
+
+def test_what_was_on_is_said_with_the_settings():
+    keep = {"name": "streaming", "budget": 9}
+    assert "strategy bfs" in (said := shown(keep=keep, lossless={"horizon": 32}, offload="disk"))
+    assert "keep streaming, lossless, offload to disk, model m" in said
+
+
+def test_of_what_there_was_not_nothing_is_said():
+    said = shown(Ledger(recomputed_tokens=3), keep=None, lossless=False, offload=None)
+    for word in ("not exact", "reduced", "drafted", "evicted", "recomputed", "copied", "keep", "lossless", "offload"):
+        assert word not in said
