@@ -5,7 +5,7 @@ A search is alone on its engine, one after the other and each from a cold cache,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -29,11 +29,12 @@ TREE: dict[str, KeepPolicy] = {
     "arborkv_lossy_tail2": ArborKV(rehydrate=False, tail=2),
 }
 WITHIN = 1  # solved problems
+ROOM = 1 << 14  # tokens: several times what a search needs
 
 
 @dataclass(frozen=True)
 class Setting:
-    """How KV is kept. ``tokens``: of the engine's budget, None: more than any search needs."""
+    """How KV is kept. ``tokens``: of the engine's budget, None: more than any search needs, see :data:`ROOM`."""
 
     name: str
     level: str = ""
@@ -119,7 +120,7 @@ class Curves:
 FULL = Setting("full")
 
 
-def tree_settings(peak: float, shares: dict[str, Sequence[float]]) -> list[Setting]:
+def tree_settings(peak: float, shares: Mapping[str, Sequence[float]]) -> list[Setting]:
     """Settings whose engine holds a share of what full retention holds, by the name of who keeps to it."""
     return [
         Setting(
@@ -149,18 +150,21 @@ def path_settings(budgets: Sequence[int], recent: int, pinned: bool = True) -> l
 
 def searches(suite: str, problems: Sequence[str], setting: Setting) -> list[Search]:
     """Search every problem in one setting."""
-    engine = open_engine(suite, setting)
-    with engine:
-        return [search(suite, problem, engine) for problem in problems]
+    with open_engine(suite, setting) as engine:
+        found = [search(suite, problem, engine) for problem in problems]
+        if setting.tokens is None and engine.cache.evicted_tokens:
+            raise RuntimeError(
+                f"{engine.cache.evicted_tokens} tokens were evicted, though there should be room for all"
+            )
+    return found
 
 
-def open_engine(suite: str, setting: Setting, **options: Any) -> TransformersEngine:
+def open_engine(suite: str, setting: Setting) -> TransformersEngine:
     """The suite's model on an engine with that setting."""
     make = load_engine if suite == "games" else pressure_thoughts.engine
-    if setting.tokens is not None:
-        with make() as unlimited:
-            options["kv_budget"] = setting.tokens * unlimited.bytes_per_token
-    return make(keep=setting.keep, eviction=setting.eviction, **options)
+    with make() as other:
+        size = other.bytes_per_token
+    return make(keep=setting.keep, eviction=setting.eviction, kv_budget=(setting.tokens or ROOM) * size)
 
 
 def search(suite: str, problem: str, engine: TransformersEngine) -> Search:

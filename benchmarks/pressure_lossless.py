@@ -91,7 +91,7 @@ def searches(engine: TransformersEngine, problems: Sequence[str]) -> tuple[list[
 
 
 def chains(engine: TransformersEngine, problems: Sequence[str]) -> tuple[list[Any], int, int, list[Ledger]]:
-    """For each puzzle some sampled branches and a greedy one, with no stop string: they go on after their solution."""
+    """For each puzzle some sampled branches and a greedy one, from its first step to the end of the text."""
     account = Account()
     requests = [
         GenerateRequest(

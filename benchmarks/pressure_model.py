@@ -14,11 +14,11 @@ from typing import Any
 
 from torch import Tensor
 
-from benchmarks.pressure_lossless import Lossless
 from benchmarks.pressure_paths import POLICIES
 from benchmarks.pressure_watch import Watch
 from rksc_tot import load_engine
 from rksc_tot.engine.base import Account, Completion, GenerateRequest, Sampling
+from rksc_tot.engine.drafting import Lossless
 from rksc_tot.engine.transformers_engine import TransformersEngine
 from rksc_tot.policies.keep import KeepPolicy
 from rksc_tot.seeds import stream_keys
@@ -65,7 +65,7 @@ async def read(
     for first in range(0, max(map(len, texts)), RECENT):
         going = [n for n, text in enumerate(texts) if len(text) >= first + RECENT]
         for n in going:
-            part = engine.tokenizer.decode(texts[n][first : first + RECENT])
+            part = engine.tokenizer.decode(list(texts[n][first : first + RECENT]))
             longer = engine.extend(handles[n], str(part))
             engine.release(handles[n])
             handles[n] = longer

@@ -27,6 +27,7 @@ COLOURS = {
 WIDTH, HEIGHT = 330, 260  # of a panel's axes
 LEFT, TOP, GAP = 48, 40, 62
 LEGEND = 210
+ASIDE = 2.0  # by which neighbouring curves are shifted, so that points of equal memory are seen
 
 
 class Point(NamedTuple):
@@ -61,8 +62,9 @@ def draw(figures: Mapping[str, Any]) -> str:
     ]
     for n, (suite, panel) in enumerate(panels.items()):
         parts += [f'<g transform="translate({LEFT + n * (WIDTH + GAP)} {TOP})">', *_axes(SUITES[suite])]
-        for name in sorted(panel, key=lambda name: (list(COLOURS).index(_plain(name)), name)):
-            parts += _curve(name, panel[name])
+        ordered = sorted(panel, key=lambda name: (list(COLOURS).index(_plain(name)), name))
+        for place, name in enumerate(ordered):
+            parts += _curve(name, panel[name], ASIDE * (place - (len(ordered) - 1) / 2))
         parts.append("</g>")
     parts += [
         f'<g transform="translate({LEFT + len(SUITES) * (WIDTH + GAP) - 20} {TOP})">',
@@ -96,9 +98,10 @@ def _axes(title: str) -> Iterator[str]:
     yield f'<text x="{WIDTH / 2}" y="{HEIGHT + 36}" text-anchor="middle">peak KV, of full retention</text>'
 
 
-def _curve(name: str, points: Sequence[Point]) -> Iterator[str]:
+def _curve(name: str, points: Sequence[Point], aside: float) -> Iterator[str]:
     colour, pinned = COLOURS[_plain(name)], _plain(name) == name
-    yield f'<g stroke="{colour}" fill="{colour if pinned else "white"}"><title>{escape(name)}</title>'
+    shift = f'transform="translate({aside:.1f} 0)"'
+    yield f'<g stroke="{colour}" fill="{colour if pinned else "white"}" {shift}><title>{escape(name)}</title>'
     path = "L".join(f"{_x(point.memory)} {_y(point.solved)}" for point in points)
     dashes = "" if pinned else ' stroke-dasharray="4 3"'
     yield f'<path d="M{path}" fill="none" stroke-width="1.6"{dashes}/>'
@@ -111,7 +114,14 @@ def _curve(name: str, points: Sequence[Point]) -> Iterator[str]:
 def _legend(names: Sequence[str]) -> Iterator[str]:
     for n, name in enumerate(names):
         yield f'<circle cx="0" cy="{18 * n}" r="4" fill="{COLOURS[name]}"/><text x="10" y="{18 * n + 4}">{escape(name)}</text>'
-    for n, said in enumerate(("dashed, hollow: the prompt", "is not pinned", "bars: 95 % (Wilson)")):
+    notes = (
+        "dashed, hollow: the prompt",
+        "is not pinned",
+        "bars: 95 % (Wilson)",
+        "curves stand a little aside",
+        "of each other",
+    )
+    for n, said in enumerate(notes):
         yield f'<text x="-4" y="{18 * len(names) + 20 + 16 * n}" fill="#555555">{escape(said)}</text>'
 
 

@@ -25,6 +25,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers.models.llama.modeling_llama import LlamaAttention
 
 HEADS = 4
 HEAD_DIM = 64
@@ -55,8 +56,12 @@ class Script(NamedTuple):
 
     def words(self) -> list[str]:
         """The vocabulary: the first token, every line, every fact."""
-        facts = [fact(name, value) for name, value in product(self.names, (*range(self.values), NONE))]
+        facts = [fact(name, value) for name, value in product(self.names, self.told())]
         return [START, *map(line, range(len(self.lines))), *facts]
+
+    def told(self, drawn: bool = False) -> list[int | str]:
+        """The values a fact may be stated with: those that can be drawn, and the one of what is not known."""
+        return [*range(self.values), *([] if drawn else [NONE])]
 
     def prompt(self, facts: dict[str, int]) -> str:
         """A prompt that states facts and begins with the first line."""
@@ -96,7 +101,7 @@ def model(script: Script) -> LlamaForCausalLM:
         rope_parameters={"rope_type": "default", "rope_theta": THETA}, rms_norm_eps=EPS, tie_word_embeddings=False,
         bos_token_id=None, eos_token_id=None, pad_token_id=None,
     )  # fmt: skip
-    made = LlamaForCausalLM(config).eval()
+    made: LlamaForCausalLM = LlamaForCausalLM(config).eval()
     with torch.no_grad():
         for weight in made.parameters():
             weight.zero_()
@@ -113,9 +118,9 @@ def model(script: Script) -> LlamaForCausalLM:
     return made
 
 
-def _looking(script: Script, words: dict[str, int], attention: torch.nn.Module) -> None:
+def _looking(script: Script, words: dict[str, int], attention: LlamaAttention) -> None:
     """What each word looks for, under which name it is found, and what is read there."""
-    q, k, v = (part.weight for part in (attention.q_proj, attention.k_proj, attention.v_proj))  # [heads * D, words …]
+    q, k, v = (part.weight for part in (attention.q_proj, attention.k_proj, attention.v_proj))  # [heads · D, hidden]
     slow = [n + half for half in (0, HEAD_DIM // 2) for n in range(SLOW, HEAD_DIM // 2)]
     sink, *at = slow[: 1 + len(script.names)]
     place = dict(zip(script.names, at, strict=True))
@@ -127,10 +132,9 @@ def _looking(script: Script, words: dict[str, int], attention: torch.nn.Module) 
         for n, each in enumerate(script.lines):
             if each.reads is not None:
                 _head(q, head)[place[each.reads], words[line(n)]] = MATCH * scale
-        for name, value in product(script.names, range(script.values + 1)):
-            word = words[fact(name, NONE if value == script.values else value)]
-            _head(k, head)[place[name], word] = 1
-            _head(v, head)[value, word] = 1
+        for name, (n, value) in product(script.names, enumerate(script.told())):
+            _head(k, head)[place[name], words[fact(name, value)]] = 1
+            _head(v, head)[n, words[fact(name, value)]] = 1
     turns = THETA ** (-2 * torch.arange(FAST) / HEAD_DIM)
     least = min(float((1 - torch.cos((away - 1) * turns)).sum()) for away in (*range(1), *range(2, 4096)))
     pairs = torch.arange(FAST)
@@ -148,15 +152,14 @@ def _writing(script: Script, words: dict[str, int], out: Tensor, votes: slice, t
     told = 3.0 * bits  # by a word, against ``bits`` by the head that looks back
     for n, each in enumerate(script.lines):
         out[words[line(n)], there] = _code(n, bits)
-        if each.writes is None and n + 1 < len(script.lines):
-            out[words[line(n + 1)], words[line(n)]] = told
-        for value in range(script.values) if each.writes is not None and each.reads is None else ():
-            out[words[fact(str(each.writes), value)], words[line(n)]] = told * 2
-        for value in range(script.values + 1) if each.writes is not None and each.reads is not None else ():
-            word = words[fact(each.writes, NONE if value == script.values else value)]
-            out[word, words[line(n)]] = told
-    for name, value in product(script.names, range(script.values + 1)):
-        out[words[fact(name, NONE if value == script.values else value)], votes.start + value] = VOTE
+        if each.writes is None:
+            following = [line(n + 1)] if n + 1 < len(script.lines) else []
+        else:
+            following = [fact(each.writes, value) for value in script.told(drawn=each.reads is None)]
+        for word in following:
+            out[words[word], words[line(n)]] = told
+    for name, (n, value) in product(script.names, enumerate(script.told())):
+        out[words[fact(name, value)], votes.start + n] = VOTE
     out *= SURE
 
 

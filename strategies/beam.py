@@ -24,8 +24,8 @@ class Beam(Strategy):
     """
 
     name: ClassVar[str] = "beam"
-    b: int = Field(5, ge=1, description="beam width: paths kept a level")
-    k: int = Field(5, ge=1, description="thoughts generated after each path")
+    b: int = Field(5, ge=1, le=1_000_000, description="beam width: paths kept a level")
+    k: int = Field(5, ge=1, le=1_000_000, description="thoughts generated after each path")
     by: Literal["score", "likelihood"] = "score"
     reduce: Literal["mean", "sum"] = "mean"
 

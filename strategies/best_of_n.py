@@ -15,7 +15,7 @@ class BestOfN(Strategy):
     """Best of n: whole chains without search; the verifier's favourite is the answer."""
 
     name: ClassVar[str] = "best_of_n"
-    n: int = Field(10, ge=1, description="chains")
+    n: int = Field(10, ge=1, le=1_000_000, description="chains")
 
     async def run(self, search: Search) -> None:
         """Draw, hand in, and let the verifier rank."""

@@ -18,8 +18,8 @@ class BFS(Strategy):
     """
 
     name: ClassVar[str] = "bfs"
-    b: int = Field(5, ge=1, description="breadth limit: states kept a level")
-    k: int = Field(5, ge=1, description="thoughts generated after each state")
+    b: int = Field(5, ge=1, le=1_000_000, description="breadth limit: states kept a level")
+    k: int = Field(5, ge=1, le=1_000_000, description="thoughts generated after each state")
 
     async def run(self, search: Search) -> None:
         """Algorithm 1: S_t is ``frontier``, S'_t ``children``, V_t the scores."""

@@ -14,7 +14,7 @@ class DFS(Strategy):
     """ToT-DFS: the most promising state first; states are pruned unless they score above ``threshold``, 0 if not set."""
 
     name: ClassVar[str] = "dfs"
-    k: int = Field(5, ge=1, description="thoughts generated after each state")
+    k: int = Field(5, ge=1, le=1_000_000, description="thoughts generated after each state")
     threshold: float = Field(
         0.0, allow_inf_nan=True, description="v_th, in the verifier's units; a score must be above it"
     )

@@ -16,7 +16,7 @@ class SelfConsistency(Strategy):
     """Self-consistency: whole chains without search; the answer most of them give wins, ties go to the better score."""
 
     name: ClassVar[str] = "self_consistency"
-    n: int = Field(10, ge=1, description="chains")
+    n: int = Field(10, ge=1, le=1_000_000, description="chains")
 
     async def run(self, search: Search) -> None:
         """Draw, count the votes, and score only what is tied."""

@@ -74,7 +74,7 @@ class Arena:
             for part in (self.keys[layer], self.values[layer]):
                 part[:, places[: rows.shape[1]]] = part.gather(1, rows.expand(-1, -1, part.shape[2]))
         if self.observed is not None:
-            self.observed.forget(places[: kept.shape[-1]])
+            self.observed.compact(slots, kept)
 
     def read(self, layer: int) -> tuple[Tensor, Tensor]:
         """Keys and values of a layer."""

@@ -15,7 +15,8 @@ class Observed:
     def __init__(self) -> None:
         self._mass = torch.zeros(0, dtype=torch.float64)  # [rows]
         self._seen = torch.zeros(0, dtype=torch.float64)  # how often a row of a head could have looked there
-        self._lately: dict[int, Tensor] = {}  # by layer, [Hk, rows]: what :meth:`lately` has not told yet
+        self._lately: dict[int, Tensor] = {}  # by layer, [Hk, rows]: since :meth:`lately` was asked
+        self._told: dict[int, list[Sequence[int]]] = {}  # by layer, slots it was asked about since something was noted
 
     def note(self, layer: int, slots: Tensor, mass: Tensor, seen: Tensor) -> None:
         """Add a layer's attention probabilities ``mass [Hk, n]``, of ``seen [n]`` looks, to ``slots [n]``; a slot may come
@@ -27,6 +28,8 @@ class Observed:
         self._seen.index_add_(0, slots, seen.double().cpu())
         if layer not in self._lately:
             self._lately[layer] = torch.zeros(len(mass), len(self._mass), dtype=torch.float64)
+        for told in self._told.pop(layer, ()):
+            self._lately[layer][:, told] = 0
         self._lately[layer].index_add_(1, slots, mass)
 
     def forget(self, slots: Tensor) -> None:
@@ -52,12 +55,24 @@ class Observed:
 
     @torch.inference_mode()
     def lately(self, slots: Sequence[int]) -> np.ndarray:
-        """What each layer and head has paid to these slots since it was asked last, ``[L, Hk, n]``."""
+        """What each layer and head has paid to these slots, ``[L, Hk, n]``, since rows were noted after it was asked last.
+
+        Whoever asks before the next pass is told the same, since paths have slots in common.
+        """
         self._grow(max(slots, default=0) + 1)
-        found = [self._lately[layer][:, slots].numpy() for layer in sorted(self._lately)]
-        for of_layer in self._lately.values():
-            of_layer[:, slots] = 0
-        return np.stack(found)
+        for layer in self._lately:
+            self._told.setdefault(layer, []).append(list(slots))
+        return np.stack([self._lately[layer][:, slots].numpy() for layer in sorted(self._lately)])
+
+    @torch.inference_mode()
+    def compact(self, slots: Sequence[int], kept: np.ndarray) -> None:
+        """Rows have been moved, see :meth:`~rksc_tot.cache.arena.Arena.compact`: what each got lately goes with it."""
+        places = torch.tensor(slots)
+        first = places[: kept.shape[-1]]
+        for layer, of_layer in zip(sorted(self._lately), torch.from_numpy(kept), strict=True):
+            self._lately[layer][:, first] = self._lately[layer].gather(1, places[of_layer])
+        self._mass[first] = 0
+        self._seen[first] = 0
 
     def _grow(self, rows: int) -> None:
         if rows > len(self._mass):

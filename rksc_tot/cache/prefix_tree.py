@@ -238,17 +238,22 @@ class PrefixTree:
             segment.parent.stored_children[segment] = None
         self._victims.offer(segment)
 
+    def keep_copy(self, segment: Segment) -> None:
+        """Have the KV of a segment kept outside the arena, where there is a place, before some of it is let go or moved."""
+        if self.shelve is not None:
+            self.shelve(segment)
+
     def reduce(self, segment: Segment, kept: Sequence[int], mixed: bool = False) -> None:
         """Let go of the KV of what is stored of ``segment``, but for those of its slots with the indexes ``kept``, ascending.
 
-        ``mixed``: heads have kept tokens of their own, whose rows have been moved there. What is computed below is not exact
-        from now on.
+        ``mixed``: heads have kept tokens of their own, whose rows have been moved there after :meth:`keep_copy`. What is
+        computed below is not exact from now on.
         """
         if len(kept) == len(segment.slots) and not mixed:
             return
         self.flawed = True
-        if self.shelve is not None:
-            self.shelve(segment)
+        if not mixed:
+            self.keep_copy(segment)
         names = list(range(segment.reach)) if segment.kept is None else segment.kept
         stays = set(kept)
         self._let_go(segment, [slot for n, slot in enumerate(segment.slots) if n not in stays])

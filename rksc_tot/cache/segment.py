@@ -123,6 +123,11 @@ class Segment:
         """Whether all its tokens are stored, each as the full path gives it."""
         return self.resident and self.exact and self.kept is None
 
+    @property
+    def stood_on(self) -> bool:
+        """Whether a handle or running work stands at its very end."""
+        return self.handles > 0 or self.pins > sum(child.pins for child in self.children.values())
+
     def first_flaw(self) -> int:
         """The first token whose KV is not there, or not what the full path gives; their number if there is none."""
         if self.kept is None or self.mixed:

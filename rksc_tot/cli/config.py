@@ -93,13 +93,13 @@ def options_of(command: Any) -> dict[str, Known]:
 def _record(file: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(file.read_text(encoding="utf-8-sig"))
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise ConfigError(
-            f"{str(file)!r} is no TOML: {error}", hint='write lines such as kv-budget = "64MiB"'
-        ) from None
     except (OSError, UnicodeError) as error:
         why = getattr(error, "strerror", None) or error
         raise ConfigError(f"{str(file)!r} cannot be read: {why}", hint="name a file in TOML") from None
+    except (ValueError, RecursionError) as error:  # TOMLDecodeError is one; a number of thousands of digits another
+        raise ConfigError(
+            f"{str(file)!r} is no TOML: {error}", hint='write lines such as kv-budget = "64MiB"'
+        ) from None
 
 
 def _value(what: str, name: str, option: Known, value: Any) -> Any:

@@ -192,12 +192,14 @@ class Drafter:
             if isinstance(job, Generation) and not isinstance(job, Draft) and not job.ended:
                 if isinstance(job.draft, Draft) and job.draft.ended:
                     self._verify(job, job.draft.drafted)
-                elif self._may(job, jobs):
+                elif job.draft is None and not job.ready():
                     horizon = self.settings.horizon
                     if job.ahead is not None:
+                        if any(map(job.lacks, job.wanted())):
+                            continue  # passes have not got to all that was drafted
                         horizon = min(horizon, max(1, 2 * job.ahead.longest))
-                    job.settle()
-                    if draft := self._begin(job, horizon):
+                        job.settle()
+                    if self._may(job, jobs) and (draft := self._begin(job, horizon)):
                         begun.append(draft)
         return begun
 
@@ -207,15 +209,11 @@ class Drafter:
             self.tree.discard(twin, 0)
 
     def _may(self, job: Generation, jobs: Sequence[Job]) -> bool:
-        """Whether it is time for a draft: passes have got to all that was drafted before, and to all of the paths but their last
-        tokens, and the order in which branches draw is no matter.
+        """Whether it is time for a draft: passes have got to all of the paths but their last tokens, and the order in which
+        branches draw is no matter.
         """
-        if self._broken or job.draft is not None or not job.running or job.step < job.undrafted or job.ready():
+        if self._broken or not job.running or job.step < job.undrafted or not _enough(job, jobs):
             return False
-        if not _enough(job, jobs):
-            return False
-        if job.ahead is not None:
-            return not any(map(job.lacks, job.wanted()))
         missing = [(tip, lack) for tip in job.tips() for lack in self.tree.missing(tip, job.exact)]
         return all(segment is tip and first == len(tip.tokens) - 1 for tip, (segment, first) in missing)
 

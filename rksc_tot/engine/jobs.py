@@ -221,6 +221,7 @@ class Generation(Job):
             granted -= len(twig.branches)
             if cut:
                 self._finish(twig, cut, "budget")
+            twig.exact = twig.exact and twig.tip.exact
             rows += [row[twig.tip]] * len(twig.branches)
             uniforms.append(self.streams[len(twig.logprobs)][twig.branches])
         return Draws(rows, np.concatenate(uniforms), self.request.sampling)
@@ -232,8 +233,6 @@ class Generation(Job):
             self.ahead.meet([branch for twig in self._going for branch in twig.branches], tokens, self.eos)
         at, live = 0, [twig for twig in self.twigs if twig not in self._going]
         for twig in self._going:
-            if self.tree.flawed:
-                twig.exact = twig.exact and all(segment.exact for segment in twig.tip.lineage())
             heirs: dict[int, tuple[list[int], float]] = {}
             for branch in twig.branches:
                 heirs.setdefault(tokens[at], ([], logprobs[at]))[0].append(branch)

@@ -123,7 +123,7 @@ class PathKeeper(Keeper):
         tokens = [token for segment in lineage for token in segment.tokens]
         rng = keep_rng(self.policy.seed, *tokens)
         kept = chosen(self.policy, view, budget, rng)
-        self.ledger.acted += 1
+        self.ledger.acted += kept.shape[-1] < len(view)
         self.ledger.tokens += len(view) - kept.shape[-1]
         bounds = [int(n) for n in np.cumsum([0, *(len(choice.open) for choice in choices)])]
         if kept.ndim == 1:
@@ -146,7 +146,7 @@ class PathKeeper(Keeper):
             left -= late
             stay = list(range(count - late, count))
             open_ = list(range(count - late))
-            if open_ and not late and (segment.handles or segment.pins) and _ends_with_last(segment):
+            if open_ and not late and segment.stood_on and _ends_with_last(segment):
                 stay = [open_.pop()]
             found.append(Choice(segment, open_, stay))
         return found[::-1]
@@ -154,6 +154,7 @@ class PathKeeper(Keeper):
     def _keep_by_head(self, choice: Choice, kept: np.ndarray) -> None:
         """Move the rows each layer and head keeps, ``kept [L, Hk, k]``, into the first open slots; the other open ones go."""
         slots = [choice.segment.slots[n] for n in choice.open]
+        self.tree.keep_copy(choice.segment)  # while its rows are where they were
         if kept.size:
             self.arena.compact(slots, kept)
         self.tree.reduce(choice.segment, sorted([*choice.open[: kept.shape[-1]], *choice.stay]), mixed=True)

@@ -144,13 +144,19 @@ def compute(forward: Forward, tree: PrefixTree, claims: Sequence[Claim]) -> Tens
         ledger.peak_kv_bytes = max(ledger.peak_kv_bytes, held)
     for n, made in enumerate(claims):
         _book(made)
-        if tree.flawed and not isinstance(made.job, Draft) and not all(s.exact for s in made.block.lineage):
+        if not isinstance(made.job, Draft) and not _exact(made):
             made.job.account.ledger.keep.rows += made.rows
         if n in asked:
             if asked[n].left:
                 _take_back(tree, [part for part in made.parts if part.segment.start >= (made.job.scratch_from or 0)])
             asked[n].answer()
     return logits
+
+
+def _exact(made: Claim) -> bool:
+    """Whether its rows were computed upon the full path, as its last one was then."""
+    last = made.parts[-1].segment
+    return last.start + last.sound >= made.block.start + made.rows
 
 
 def give_up(tree: PrefixTree, claims: Sequence[Claim]) -> None:

@@ -27,6 +27,8 @@ async def rehydrate(engine: TransformersEngine, handles: Sequence[KVHandle], acc
                 if segment.mixed:
                     tree.rewind(segment)
                     break
+            if tree.missing(handle.segment, exact=True):
+                handle.segment.logits = None  # they do not tell that the path is whole
         jobs = [Distribution(tree, handle.segment, account).after(handle.prompt_end) for handle in handles]
         for job in jobs:
             job.exact = True

@@ -52,11 +52,10 @@ class Shelf:
                 continue
             if not self.store.costs.copy_is_cheaper(stowed.tokens, stowed.tokens - first):
                 continue
-            self._copy_back(segment, stowed, payer, limit)
-            if segment.resident:
+            if self._copy_back(segment, stowed, payer, limit):
                 job.account.ledger.restored_tokens += stowed.tokens - first
 
-    def _copy_back(self, segment: Segment, stowed: Stowed, payer: Payer | None, limit: int | None) -> None:
+    def _copy_back(self, segment: Segment, stowed: Stowed, payer: Payer | None, limit: int | None) -> bool:
         tree, tokens = self.tree, range(stowed.tokens)
         has = {} if segment.mixed else segment.slots_of(tokens)
         fresh = len(tokens) - len(has)
@@ -68,8 +67,9 @@ class Shelf:
         slots = [has[n] if n in has else next(taken) for n in tokens]
         if self.store.restore(stowed, self.arena, slots):
             tree.restore(segment, slots, payer)
-        else:
-            tree.pool.free(new)
+            return True
+        tree.pool.free(new)
+        return False
 
 
 def _stowed(segment: Segment, first: int) -> Stowed | None:

@@ -94,7 +94,7 @@ class KeepPolicy(Settings, ABC):
         view : View
             Of ``n`` tokens.
         budget : int
-            How many may stay, 0 or more.
+            How many may stay, 0 or more: a path policy's own ``budget`` less the ends of thoughts that stay in any case.
         rng : numpy.random.Generator
             The only source of chance.
 
@@ -116,7 +116,8 @@ class PathPolicy(KeepPolicy):
     recent
         How many of the last tokens always stay. A path that holds ``budget + 2 * recent`` is brought down.
     pin_prompt
-        Whether the whole prompt stays. Without it, what stays of the question is up to the policy.
+        Whether the whole prompt stays, that is the first ``view.prompt`` tokens; a ``select`` that lets go of them is refused.
+        Without it a policy may lose the question, which the papers left out by mistake or to show what it costs.
     """
 
     scope: ClassVar[Literal["path", "tree"]] = "path"
@@ -229,13 +230,14 @@ def chosen(policy: KeepPolicy, view: View, budget: int, rng: np.random.Generator
             sets = (view.layers, view.heads) if policy.per_head else ()
     except Raised as raised:
         raise KeepError(f"{name}: {raised}", hint="correct the policy") from raised.error
-    if fault := _fault(kept, (*sets, min(budget, len(view))), len(view)):
+    pinned = min(policy.pinned(view), budget, len(view)) if isinstance(policy, PathPolicy) else 0
+    if fault := _fault(kept, (*sets, min(budget, len(view))), len(view), pinned):
         raise KeepError(f"{name} {fault}", hint="correct its select, which says what it returns")
     return kept.astype(np.int64, copy=False)
 
 
-def _fault(kept: Any, shape: tuple[int, ...], n: int) -> str | None:
-    """What is wrong with a selection of that shape among ``n`` tokens, as the end of a sentence."""
+def _fault(kept: Any, shape: tuple[int, ...], n: int, pinned: int) -> str | None:
+    """What is wrong with a selection of that shape among ``n`` tokens, the first of them pinned, as the end of a sentence."""
     if not isinstance(kept, np.ndarray) or kept.dtype.kind not in "iu":
         return f"returned {shown(kept)}, not an array of integers"
     if kept.ndim != len(shape) or kept.shape[:-1] != shape[:-1]:
@@ -249,7 +251,9 @@ def _fault(kept: Any, shape: tuple[int, ...], n: int) -> str | None:
     steps = np.diff(kept.astype(np.int64), axis=-1)
     if (steps == 0).any():
         return "keeps a token twice"
-    return "returned tokens that do not ascend" if (steps < 0).any() else None
+    if (steps < 0).any():
+        return "returned tokens that do not ascend"
+    return "lets go of the prompt, which is pinned" if (kept[..., :pinned] != np.arange(pinned)).any() else None
 
 
 def highest(scores: Floats, budget: int, first: int = 0) -> Kept:

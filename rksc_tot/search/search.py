@@ -219,7 +219,7 @@ class Search:
         Raises
         ------
         ConfigError
-            If a node's KV was given back, or the engine keeps all there is.
+            If a node's KV was given back, or the engine has none.
         CacheError
             If there is no room.
         """

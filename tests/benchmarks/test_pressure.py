@@ -2,7 +2,7 @@
 
 import json
 import re
-from xml.etree import ElementTree
+from xml.etree import ElementTree as ET
 
 import numpy as np
 import pytest
@@ -73,13 +73,11 @@ def test_what_is_not_kept_is_not_known_and_what_is_restated_is():
 
 @pytest.mark.parametrize(("blind", "known"), [(0, True), (HEADS - 1, True), (HEADS, False)])
 def test_one_head_that_still_has_a_statement_suffices(blind, known, monkeypatch):
-    monkeypatch.setattr(pressure_paths, "LINES", 48)
-    written = script()
+    monkeypatch.setattr(pressure_paths, "LINES", 72)  # so that a path is brought down once before the questions
     prompt = 1 + pressure_paths.STATED + 1  # the first token, the facts, the first line
     stated = prompt + 1  # after line 1 comes what is stated once
     told = write(Blind(budget=47, recent=RECENT, gone=(stated,), heads=blind), 2)
     assert told.peak == pytest.approx(47 + 2 * RECENT, abs=2)
-    assert len(written.lines) > 48
     assert (told.right["once"] == 2) == known
     assert told.right["every_16"] == told.right["prompt"] == 2
 
@@ -167,7 +165,8 @@ def test_a_search_is_measured_from_its_own_start():
         other = search("games", "1 2 3 4", engine)
         again = search("games", "4 5 6 10", engine)
     assert first == again != other
-    assert first.right and first.finished
+    assert first.right
+    assert first.finished
     assert first.peak > 500
     assert first.recomputed == first.inexact == 0
 
@@ -197,20 +196,21 @@ def test_a_pass_over_the_budget_is_counted():
 def test_a_pass_of_drafts_alone_is_no_full_pass():
     plain = carry_out("chains", ["4 5 6 10"], None, None)
     drafted = carry_out("chains", ["4 5 6 10"], policy("identity", "chains"), None)
-    assert plain.full_passes == plain.passes == pressure_lossless.NEW
+    assert pressure_lossless.NEW >= plain.full_passes == plain.passes > 20
     assert drafted.passes > drafted.full_passes > 0
     assert drafted.full_passes < plain.full_passes / 4
     assert plain.out == drafted.out
     assert plain.branches == pressure_lossless.SAMPLED + 1
 
 
-def test_a_policy_that_keeps_all_has_every_draft_accepted_and_another_one_not():
-    puzzles = ["4 5 6 10", "1 2 3 4", "2 5 8 11", "3 3 8 8", "1 5 5 5", "6 6 6 6"]
+def test_a_policy_that_keeps_all_has_every_draft_accepted_and_another_one_not(monkeypatch):
+    monkeypatch.setattr(pressure_lossless, "SAMPLED", 4)
+    puzzles = ["4 5 6 10", "1 2 3 4", "2 5 8 11", "3 3 8 8", "1 5 5 5"]
     found = {(name, "chains"): compared(name, "chains", puzzles) for name in ("identity", "random_attention")}
     said = flat(figures(found))
     assert said["lossless_identical"] is said["drafted_is_accepted_and_rejected"] is True
     assert said["acceptance.identity"] == 1 > said["acceptance.random_attention"] > 0
-    assert said["branches"] == 6 * (pressure_lossless.SAMPLED + 1)
+    assert said["branches"] == 5 * (4 + 1)
     assert said["overruns"] == 0
     assert all(0 < each["held"] <= each["budget"] for each in found.values())
     assert said["restored_tokens.random_attention"] > 0
@@ -291,7 +291,7 @@ def test_every_point_is_drawn_with_its_interval_and_nothing_else():
     assert curves(FIGURES, "thoughts") == {}
     picture = draw(FIGURES | {"peak_reduction.arborkv": 4.0, "curve.games.arborkv.25%.recomputed": 5.0})
     assert picture == draw(dict(reversed(FIGURES.items())))
-    drawn = ElementTree.fromstring(picture)
+    drawn = ET.fromstring(picture)
     circles = [each for each in drawn.iter("{http://www.w3.org/2000/svg}circle") if each.get("r") == "3.2"]
     assert len(circles) == len(DRAWN)
     titles = {each.text for each in drawn.iter("{http://www.w3.org/2000/svg}title")}

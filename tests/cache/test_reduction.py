@@ -3,6 +3,7 @@
 import random
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import ClassVar
 
 import pytest
 
@@ -46,7 +47,7 @@ class Held:
 class Books:
     """Random operations on a tree, and of every token that is or was stored what should be so."""
 
-    OPERATIONS = {
+    OPERATIONS: ClassVar = {
         "open": 3, "extend": 4, "fork": 4, "drop": 4, "pin": 2, "unpin": 2, "grow": 4, "join": 4, "compute": 16, "make_room": 1,
         "reduce": 8, "clear": 0.3, "scratch": 1,
     }  # fmt: skip
@@ -145,7 +146,10 @@ class Books:
             self.check_context(made.block, self.keys(made.job.base))
         if vain:
             give_up(self.tree, claims)
-            for key, token in before.items():  # a row that was there, and was about to be written otherwise, may have been
+            for (
+                key,
+                token,
+            ) in before.items():  # a row that was there, and was about to be written otherwise, may have been
                 token.exact = token.exact and self.known[key].exact
             self.known = before
         for job in jobs:
@@ -287,6 +291,8 @@ class Books:
         assert evicted is None or slots == evicted
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize(
+    "seed", [*range(50), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(50, 1000))]
+)
 def test_in_any_order_of_operations_the_cache_knows_what_is_kept_and_what_is_exact(seed):
     Books(seed).play(150)

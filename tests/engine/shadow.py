@@ -5,9 +5,12 @@ Each row is computed again by the model's own code, a token at a time, with a ca
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from transformers import DynamicCache
 
+from rksc_tot.engine.compat import cache_keyword
+from rksc_tot.engine.jobs import Generation
 from rksc_tot.engine.plan import Piece
 
 
@@ -24,8 +27,10 @@ class Row:
 class Shadow:
     """Looks at every pass of an engine. ``model``: a copy of its model, made before that was the engine's.
 
-    ``rows``: by slot, :class:`Row` by layer and head. ``exact``: by path, whether its next-token logits were computed upon all of
-    it. ``drawn``: by generation and path, that when it was drawn from. ``worst``: largest difference of a logit.
+    ``rows``: by slot, :class:`Row` by layer and head. ``exact``: by path, whether its next-token logits were computed upon all
+    of it. ``drawn``: by generation and path, that when it was drawn from. ``said``: of each completion, whether it says that it
+    is exact, and whether all of it was drawn from such logits. ``inexact``: rows that were not computed upon all of their path.
+    ``worst``: largest difference of a logit, of ``looked`` rows of logits.
     """
 
     def __init__(self, engine, model):
@@ -33,31 +38,29 @@ class Shadow:
         self.model = model
         self.window = windows(self.model.config.get_text_config())
         self.rows, self.exact, self.drawn = {}, {}, {}
+        self.inexact = 0
         self.worst = 0.0
         self.looked = 0
         stepper, arena = engine._stepper, engine.forward.arena
-        self._run, self._copy, self._compact, self._go_on = (
-            engine.forward.run, arena.copy, arena.compact, stepper._go_on,
-        )  # fmt: skip
-        engine.forward.run, arena.copy, arena.compact, stepper._go_on = self.run, self.copy, self.compact, self.go_on
+        self.said = []
+        self._run, self._copy, self._compact = engine.forward.run, arena.copy, arena.compact
+        self._go_on, self._add = stepper._go_on, stepper.add
+        engine.forward.run, arena.copy, arena.compact = self.run, self.copy, self.compact
+        stepper._go_on, stepper.add = self.go_on, self.add
 
     # -- what the engine does ----------------------------------------------------------------------------------------
 
     def run(self, plan, *rest):
         wanted = iter(plan.logits_at.tolist())
         logits = self._run(plan, *rest)
-        found, first = [], 0
-        blocks = [(block, self._path(block)) for block in plan.blocks]
-        for block, path in sorted(blocks, key=lambda pair: pair[0].start):  # whoever is stood on before who stands on him
-            for n in range(len(block.tokens)):
-                found.append((block, n, self._compute(block, n, path)))
-        place = {}
-        for block in plan.blocks:
-            place[id(block)] = first
-            first += len(block.tokens)
-        by_row = {place[id(block)] + n: got for block, n, got in found}
+        starts = np.cumsum([0, *(len(block.tokens) for block in plan.blocks)])
+        top_down = sorted(zip(starts, plan.blocks, strict=False), key=lambda pair: pair[1].start)
+        found = {}
+        for first, block in top_down:
+            path = self.tokens(block.lineage[-1])
+            found |= {first + n: self._compute(block, n, path) for n in range(len(block.tokens))}
         for got, row in zip(logits, wanted, strict=True):
-            reference, path, exact = by_row[row]
+            reference, path, exact = found[row]
             self.worst = max(self.worst, float((got - reference).abs().max()))
             self.exact[path] = exact
             self.looked += 1
@@ -79,21 +82,30 @@ class Shadow:
     def go_on(self, ready):
         for job, tips in ready.items():
             for tip in tips:
-                path = tuple(token for segment in tip.lineage() for token in segment.tokens)
+                path = self.tokens(tip)
                 self.drawn[id(job), path] = self.exact[path]
         self._go_on(ready)
 
-    # -- what should be so -------------------------------------------------------------------------------------------
+    def add(self, job):
+        self._add(job)
+        if isinstance(job, Generation):
+            finish = job._finish
 
-    def was_exact(self, job, completion, base):
-        """Whether all tokens of a completion were drawn from logits that were computed upon all of the path."""
-        count = len(completion.tokens) + (completion.finish == "eos")
-        return all(self.drawn[id(job), (*base, *completion.tokens[:n])] for n in range(count))
+            def look(twig, branches, why, *rest, **more):
+                finish(twig, branches, why, *rest, **more)
+                drawn = [*self.tokens(job.base), *twig.written.tokens[job.before :]]
+                count = range(job.base.end, len(drawn) + (why == "eos"))
+                exact = all(self.drawn[id(job), tuple(drawn[:n])] for n in count)
+                self.said.append((job.done[-1].exact, exact))
+
+            job._finish = look
+
+    # -- what should be so -------------------------------------------------------------------------------------------
 
     def check(self):
         """Every row of the arena is what it should be, is of the path it is read on, and is exact where the tree says so."""
         for segment in self.engine.cache.segments():
-            path = tuple(token for above in segment.lineage() for token in above.tokens)
+            path = self.tokens(segment)
             names = range(segment.reach) if segment.kept is None else segment.kept
             for name, slot in zip(names, segment.slots, strict=True):
                 for layer, heads in enumerate(self.rows[slot]):
@@ -108,9 +120,9 @@ class Shadow:
     # -- inside ------------------------------------------------------------------------------------------------------
 
     @staticmethod
-    def _path(block):
-        tokens = [token for segment in block.lineage for token in segment.tokens]
-        return tuple(tokens[: block.start + len(block.tokens)])
+    def tokens(segment):
+        """Of the path to its end."""
+        return tuple(token for above in segment.lineage() for token in above.tokens)
 
     def _compute(self, block, n, whole):
         """Logits of a row of a block, its path, and whether that is exact; its KV is stored."""
@@ -134,14 +146,15 @@ class Shadow:
             cache.update(keys, values, layer)
             positions = [len(row.path) - 1 for row in by_head[0]]
         exact = exact and (bool(seen) or start == 0)
-        out = self.model(
-            input_ids=torch.tensor([[path[-1]]]), position_ids=torch.tensor([[start]]), past_key_values=cache,
-            attention_mask=self._mask([*positions, start], start), use_cache=True,
-        )  # fmt: skip
-        layers = out.past_key_values.layers
+        self.inexact += not exact
+        with torch.inference_mode():
+            out = self.model(
+                input_ids=torch.tensor([[path[-1]]]), position_ids=torch.tensor([[start]]), use_cache=True,
+                attention_mask=self._mask([*positions, start], start), **{cache_keyword(self.model): cache},
+            )  # fmt: skip
         self.rows[block.slots[n]] = [
-            [Row(path, exact, layer.keys[0, head, -1], layer.values[0, head, -1]) for head in range(layer.keys.shape[1])]
-            for layer in layers
+            [Row(path, exact, key[-1], value[-1]) for key, value in zip(layer.keys[0], layer.values[0], strict=True)]
+            for layer in cache.layers
         ]
         return out.logits[0, -1], path, exact
 

@@ -169,3 +169,19 @@ def test_a_store_that_is_given_is_closed_with_the_engine():
     with make(offload=store) as engine:
         assert engine.offload_store is store
     assert store.closed
+
+
+@pytest.mark.parametrize("tier", ["cpu", "disk"])
+async def test_rows_that_heads_are_about_to_share_out_are_stowed_where_they_were(tier):
+    with make(keep=RandomAttention(budget=12, recent=3), offload=tier) as engine:
+        always_copy(engine)
+        account = Account()
+        handle = engine.open(PROMPT, account)
+        request = GenerateRequest(handle, stream_keys(range(1), 0), Sampling(temperature=1.5), 60)
+        [[written]] = await engine.generate([request], account)
+        assert not written.exact
+        assert await engine.rehydrate([written.handle], account) == [True]
+        assert account.ledger.restored_tokens > 0
+        [[kl, same]] = await engine.against_full([written.handle], account)
+        assert same
+        assert kl == pytest.approx(0, abs=1e-9)
