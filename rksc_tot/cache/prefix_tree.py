@@ -223,11 +223,11 @@ class PrefixTree:
         """Give the first tokens of a segment the slots into which their KV, as the full path gives it, has been copied; those
         that are kept have theirs already.
         """
+        if not segment.exact:
+            segment.logits = segment.states = None
         if segment.mixed:
             self._let_go(segment, segment.slots)
             segment.forget()
-        if not segment.exact:
-            segment.logits = segment.states = None
         before = len(segment.slots)
         segment.put(0, slots)
         segment.sound = max(segment.sound, len(slots))

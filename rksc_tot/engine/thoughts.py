@@ -36,8 +36,8 @@ def standings(tree: PrefixTree) -> dict[Segment, Standing]:
             below = min(len(c.tokens) + found[c].below for c in segment.children.values())
             standing = Standing(best.value, best.entropy, below, away[segment])
         else:
-            known = (math.nan if number is None else number for number in (segment.score, segment.entropy))
-            standing = Standing(*known, 0, away[segment])
+            value, entropy = (math.nan if number is None else number for number in (segment.score, segment.entropy))
+            standing = Standing(value, entropy, 0, away[segment])
         found[segment] = standing
     return found
 

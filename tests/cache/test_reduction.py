@@ -49,7 +49,7 @@ class Books:
 
     OPERATIONS: ClassVar = {
         "open": 3, "extend": 4, "fork": 4, "drop": 4, "pin": 2, "unpin": 2, "grow": 4, "join": 4, "compute": 16, "make_room": 1,
-        "reduce": 8, "clear": 0.3, "scratch": 1,
+        "reduce": 8, "restore": 3, "clear": 0.3, "scratch": 1,
     }  # fmt: skip
 
     def __init__(self, seed):
@@ -195,6 +195,25 @@ class Books:
                 token.slot = token.slot if n in kept else None
             for token in there:
                 token.mixed = bool(kept) and (token.mixed or mixed)
+
+    def restore(self):
+        """KV that the full path gave comes back from elsewhere."""
+        paths = [at.segment for at in self.held]
+        for segment in self.rng.choice(paths).lineage() if paths else ():
+            above = segment.parent.parent is None or segment.parent.resident
+            first, count = segment.first_flaw(), self.rng.randint(1, len(segment.tokens))
+            if not above or first >= count or (segment.mixed and segment.reach > count) or self.rng.random() < 0.5:
+                continue
+            has = {} if segment.mixed else segment.slots_of(range(count))
+            payer = segment.payer if segment.reach else self.rng.choice((None, *self.accounts[:2]))
+            fresh = count - len(has)
+            if self.tree.pool.available < fresh or (payer and payer.kv_rows + fresh > payer.kv_bytes):
+                continue
+            taken = self.tree.pool.allocate(fresh)
+            slots = [has[n] if n in has else taken.pop() for n in range(count)]
+            self.tree.restore(segment, slots, payer)
+            keys = self.keys(segment)[segment.start :]
+            self.known |= {key: Token(slot, True, payer) for key, slot in zip(keys, slots, strict=False)}
 
     def clear(self):
         self.tree.clear()

@@ -30,6 +30,7 @@ class Shadow:
     ``rows``: by slot, :class:`Row` by layer and head. ``exact``: by path, whether its next-token logits were computed upon all
     of it. ``drawn``: by generation and path, that when it was drawn from. ``said``: of each completion, whether it says that it
     is exact, and whether all of it was drawn from such logits. ``inexact``: rows that were not computed upon all of their path.
+    ``restored``: tokens that came back from a store.
     ``worst``: largest difference of a logit, of ``looked`` rows of logits.
     """
 
@@ -38,7 +39,7 @@ class Shadow:
         self.model = model
         self.window = windows(self.model.config.get_text_config())
         self.rows, self.exact, self.drawn = {}, {}, {}
-        self.inexact = 0
+        self.inexact = self.restored = 0
         self.worst = 0.0
         self.looked = 0
         stepper, arena = engine._stepper, engine.forward.arena
@@ -47,6 +48,7 @@ class Shadow:
         self._go_on, self._add = stepper._go_on, stepper.add
         engine.forward.run, arena.copy, arena.compact = self.run, self.copy, self.compact
         stepper._go_on, stepper.add = self.go_on, self.add
+        self._restore, engine.cache.restore = engine.cache.restore, self.restore
 
     # -- what the engine does ----------------------------------------------------------------------------------------
 
@@ -78,6 +80,22 @@ class Shadow:
                 [before[kept[layer, head, n]][layer][head] for head in range(kept.shape[1])]
                 for layer in range(kept.shape[0])
             ]
+
+    def restore(self, segment, slots, payer):
+        """What comes back from a store is what a plain pass gives."""
+        self._restore(segment, slots, payer)
+        path, plain = self.tokens(segment), DynamicCache()
+        with torch.inference_mode():
+            self.model(input_ids=torch.tensor([path]), use_cache=True, **{cache_keyword(self.model): plain})
+        for at, slot in enumerate(slots, segment.start):
+            self.rows[slot] = [
+                [
+                    Row(path[: at + 1], True, key[at], value[at])
+                    for key, value in zip(layer.keys[0], layer.values[0], strict=True)
+                ]
+                for layer in plain.layers
+            ]
+        self.restored += len(slots)
 
     def go_on(self, ready):
         for job, tips in ready.items():

@@ -195,6 +195,8 @@ async def play(family, route, policy, seed, steps, **options):
     keep = {**PER_HEAD, **ONE_SET}[policy]
     engine, shadow = shadowed(family, TIGHT if isinstance(keep, ArborKV) else 400, route, keep=keep, **options)
     with engine:
+        if engine.offload_store is not None:
+            engine.offload_store.costs.copy_is_cheaper = lambda *_: True
         program = Program(engine, shadow, seed)
         await program.play(steps)
     return program
@@ -209,12 +211,22 @@ async def test_what_is_said_to_be_exact_is_and_nothing_else(family, route, polic
     assert program.shadow.looked > 50
 
 
+@pytest.mark.parametrize("policy", ["arborkv", "arborkv, lossy", "random_attention", "streaming"])
+async def test_what_comes_back_from_a_store_is_exact(policy):
+    program = await play("llama", "fast", policy, f"back {policy}", 40, offload="cpu")
+    assert program.shadow.restored > 0
+    assert all(program.seen) == (policy == "arborkv")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(20))
 @pytest.mark.parametrize("policy", [*ONE_SET, *PER_HEAD])
 async def test_what_is_said_to_be_exact_is_however_passes_are_cut(policy, seed):
-    rows = random.Random(seed).choice((1, 3, 7, 64))
-    assert any((await play("llama", "fast", policy, seed, 40, max_batch_tokens=rows)).seen)
+    rng = random.Random(seed)
+    rows = rng.choice((1, 3, 7, 64))
+    assert any(
+        (await play("llama", "fast", policy, seed, 40, max_batch_tokens=rows, offload=rng.choice((None, "cpu")))).seen
+    )
 
 
 # -- what is made whole before it is read on -----------------------------------------------------------------------------
