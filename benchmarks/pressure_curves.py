@@ -67,11 +67,6 @@ class Curves:
         self.problems = problems
         self.found: dict[Setting, list[Search]] = {}
 
-    def run(self, settings: Sequence[Setting], workers: Workers) -> None:
-        """Search every problem in every setting."""
-        found = workers.each(searches, [(self.suite, self.problems, setting) for setting in settings])
-        self.found |= zip(settings, found, strict=True)
-
     @property
     def full(self) -> list[Search]:
         """With everything retained."""
@@ -118,6 +113,13 @@ class Curves:
 
 
 FULL = Setting("full")
+
+
+def run(wanted: Sequence[tuple[Curves, Setting]], workers: Workers) -> None:
+    """Search every problem of each in that setting."""
+    found = workers.each(searches, [(curves.suite, curves.problems, setting) for curves, setting in wanted])
+    for (curves, setting), each in zip(wanted, found, strict=True):
+        curves.found[setting] = each
 
 
 def tree_settings(peak: float, shares: Mapping[str, Sequence[float]]) -> list[Setting]:

@@ -89,8 +89,7 @@ PATHS = {
 }
 
 
-@pytest.mark.parametrize("policy", PATHS)
-@pytest.mark.parametrize("rows", [5, 2048])
+@pytest.mark.parametrize(("policy", "rows"), [*((name, 2048) for name in PATHS), ("random_attention", 5), ("snapkv", 5)])
 async def test_a_path_holds_no_more_than_it_may_and_what_must_stay(make, policy, rows):
     policy = PATHS[policy]
 
@@ -339,7 +338,7 @@ async def cramped(engine, sentence):
     await settled(engine, root, *(completion.handle for completion in (*found, *few)))
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", ["unsorted", "foreign", "too many", "floats", "raises"])
 async def test_a_wrong_selection_ends_what_needs_the_room_and_no_other(make, fault):
     with make(keep=WrongTree(fault=fault, rehydrate=False), kv_budget=180 * 576) as engine:
         await cramped(engine, FAULTS[fault])
