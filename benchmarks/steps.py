@@ -38,14 +38,18 @@ class WatchedEngine(TransformersEngine):
     on_step: Callable[[Step], None] = staticmethod(lambda step: None)
     profile: cProfile.Profile | None = None
 
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._unwatched, self._stepper.step = self._stepper.step, self._step  # type: ignore[method-assign]
+
     def _step(self) -> None:
         before = self.usage.rows
         settle(self)
         start = time.perf_counter()
         if self.profile is None:
-            super()._step()
+            self._unwatched()
         else:
-            self.profile.runcall(super()._step)
+            self.profile.runcall(self._unwatched)
         settle(self)
         after = self.usage
         self.on_step(Step(time.perf_counter() - start, after.rows - before, after.waiting))

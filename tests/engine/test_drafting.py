@@ -121,12 +121,18 @@ def written(completions):
     return [(c.text, c.tokens, c.branches, c.finish, c.logprobs) for c in completions]
 
 
-async def play(engine, rounds, **limits):
+async def play(engine, rounds):
     """All that comes of a program, the rows its handles held, and how many branches, drafted and reduced tokens that were."""
-    found, branches, drafted, reduced = [], 0, 0, 0
+    found, handles, counts = await work(engine, rounds)
+    return found, held(engine, handles), counts
+
+
+async def work(engine, rounds):
+    """All that comes of a program, its handles, and how many branches, drafted and reduced tokens that were."""
+    found, counts = [], np.zeros(3, dtype=int)
     handles = [engine.open(text, Account()) for text in PROMPTS]
     for asked, tokens, labels in rounds:
-        account = Account(tokens_left=tokens, **limits)
+        account = Account(tokens_left=tokens)
         requests = [GenerateRequest(handles[int(at * len(handles))], **what) for at, what in asked]
         questions = [LabelRequest(handles[n % len(handles)], " ok", ("yes", "no")) for n in range(labels)]
         replies, scores = await asyncio.gather(engine.generate(requests, account), engine.label(questions, account))
@@ -136,12 +142,10 @@ async def play(engine, rounds, **limits):
             found.append(engine.similarity(made[0], made[1:], 0.5))
         assert all(c.exact for reply in replies for c in reply)
         handles += made
-        branches += sum(len(what["streams"]) for _, what in asked)
         verified = account.ledger.verified
         assert verified.drafted == verified.accepted + verified.rejected
-        drafted += verified.drafted
-        reduced += account.ledger.keep.tokens
-    return found, held(engine, handles), np.array([branches, drafted, reduced])
+        counts += sum(len(what["streams"]) for _, what in asked), verified.drafted, account.ledger.keep.tokens
+    return found, handles, counts
 
 
 def held(engine, handles):
@@ -200,16 +204,51 @@ def test_what_is_drafted_is_no_matter_under_any_settings(make, seed):
     options = {"max_batch_tokens": rng.choice((1, 2, 7, 64, 2048))}
     if rng.random() < 0.5:
         options["kv_budget"] = rng.choice((200, 120, 90)) * 576
-    policy, settings = (
-        rng.choice(list(POLICIES.values())),
-        Lossless(horizon=rng.choice((1, 2, 5, 32)), share=rng.random()),
-    )
+    policy = rng.choice(list(POLICIES.values()))
+    settings = Lossless(horizon=rng.choice((1, 2, 5, 32)), share=rng.random())
     try:
         wanted = run(make(**options), lambda engine: play(engine, program(seed)))
     except CacheError:
         return
     found = run(make(keep=policy, lossless=settings, **options), lambda engine: play(engine, program(seed)))
     assert found[0] == wanted[0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(30))
+def test_programs_at_once_are_no_matter_to_each_other_nor_is_who_is_cancelled(make, seed):
+    rng = random.Random(seed)
+    seeds = [rng.randrange(1000) for _ in range(rng.randint(2, 4))]
+    programs = [[(asked, None, labels) for asked, _, labels in program(n)] for n in [*seeds, seeds[0]]]
+    patience = [rng.choice((None, None, rng.randrange(1500))) for _ in programs]
+    with make() as engine:
+        wanted = [asyncio.run(play(engine, rounds))[0] for rounds in programs]
+
+    async def impatient(engine, rounds, rest):
+        task = asyncio.create_task(work(engine, rounds))
+        while not task.done() and rest != 0:
+            await asyncio.sleep(0)
+            rest = None if rest is None else rest - 1
+        task.cancel()
+        try:
+            return (await task)[0]
+        except asyncio.CancelledError:
+            return None
+
+    async def together(engine):
+        found = await asyncio.gather(*(impatient(engine, *which) for which in zip(programs, patience, strict=True)))
+        engine.settle()
+        assert engine.usage.waiting == 0
+        assert [s for s in engine.cache.segments() if s.pins] == []
+        engine.check_integrity()
+        return found
+
+    room = rng.choice((None, 600, 2000))
+    options = {} if room is None else {"kv_budget": room * 576}
+    policy, rows = rng.choice(list(POLICIES.values())), rng.choice((2, 7, 64, 2048))
+    found = run(make(keep=policy, lossless=Lossless(horizon=9), max_batch_tokens=rows, **options), together)
+    assert all(got in (None, want) for got, want in zip(found, wanted, strict=True))
+    assert all(got is not None for got, rest in zip(found, patience, strict=True) if rest is None)
 
 
 # -- single conditions ---------------------------------------------------------------------------------------------------
