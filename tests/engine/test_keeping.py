@@ -89,7 +89,9 @@ PATHS = {
 }
 
 
-@pytest.mark.parametrize(("policy", "rows"), [*((name, 2048) for name in PATHS), ("random_attention", 5), ("snapkv", 5)])
+@pytest.mark.parametrize(
+    ("policy", "rows"), [*((name, 2048) for name in PATHS), ("random_attention", 5), ("snapkv", 5)]
+)
 async def test_a_path_holds_no_more_than_it_may_and_what_must_stay(make, policy, rows):
     policy = PATHS[policy]
 
