@@ -168,7 +168,12 @@ class TreeKeeper(Keeper):
 
     def __init__(self, policy: TreePolicy, tree: PrefixTree, arena: Arena) -> None:
         super().__init__(policy, tree, arena)
+        self._jobs: Sequence[Job] = ()
         tree.relief = self.make_room
+
+    def relieve(self, jobs: Sequence[Job]) -> None:
+        """Take note of who is here: room is made when it is short."""
+        self._jobs = jobs
 
     @property
     def exact(self) -> bool:
@@ -177,7 +182,12 @@ class TreeKeeper(Keeper):
 
     def make_room(self, count: int) -> None:
         """Bring thoughts down until ``count`` slots are free, or as far as the policy goes. Looks at the whole tree."""
-        known = {s: standing for s, standing in standings(self.tree).items() if s.slots and not s.prompts}
+        unclosed = self._unclosed()
+        known = {
+            s: standing
+            for s, standing in standings(self.tree).items()
+            if s.slots and not s.prompts and s not in unclosed
+        }
         segments = list(known)
         blocks = [self._block(segment, standing) for segment, standing in known.items()]
         free = max(count, self.tree.pool.limit // self.SLACK) - self.tree.pool.available
@@ -228,6 +238,11 @@ class TreeKeeper(Keeper):
         if fault:
             raise KeepError(f"{name} {fault}", hint="correct its allot, which says what it returns")
         return [int(share) for share in shares]
+
+    def _unclosed(self) -> set[Segment]:
+        """What generations that wait for room have written so far: no thought yet, so it is kept whole or evicted."""
+        waiting = [job for job in self._jobs if isinstance(job, Generation) and not (job.running or job.ended)]
+        return {s for job in waiting for tip in job.tips() for s in tip.lineage() if s.start >= job.base.end}
 
     def _reduce(self, segment: Segment, count: int) -> None:
         stay = [len(segment.slots) - 1] if segment.handles and _ends_with_last(segment) else []

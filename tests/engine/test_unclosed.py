@@ -1,0 +1,50 @@
+"""A tree policy reduces closed thoughts: what a generation is still writing, also one that waits for room, is left alone."""
+
+import asyncio
+
+from rksc_tot.engine.base import Account, GenerateRequest, Sampling
+from rksc_tot.engine.jobs import Generation
+from rksc_tot.engine.keeping import TreeKeeper
+from rksc_tot.engine.transformers_engine import TransformersEngine
+from rksc_tot.models.tokenizer import build_tokenizer
+from rksc_tot.policies.arborkv import ArborKV
+from rksc_tot.seeds import stream_keys
+from tests.engine.conftest import llama
+
+
+async def test_what_is_still_being_written_is_never_reduced(monkeypatch):
+    tokenizer = build_tokenizer()
+    with TransformersEngine(llama(len(tokenizer)), tokenizer, name="tiny") as engine:
+        per_token = engine.bytes_per_token
+    seen = {"waiting": 0, "reduced": 0}
+    plain = TreeKeeper._reduce
+
+    with TransformersEngine(
+        llama(len(tokenizer)), tokenizer, keep=ArborKV(tail=1, sinks=0), kv_budget=90 * per_token
+    ) as engine:
+
+        def watched(self, segment, count):
+            writing = [job for job in engine._stepper.jobs if isinstance(job, Generation) and not job.ended]
+            seen["waiting"] += any(not job.running for job in writing)
+            seen["reduced"] += 1
+            for job in writing:
+                for tip in job.tips():
+                    assert segment not in [s for s in tip.lineage() if s.start >= job.base.end]
+            plain(self, segment, count)
+
+        monkeypatch.setattr(TreeKeeper, "_reduce", watched)
+        account = Account()
+        prompt = engine.open("4 5 6 10\n", account)
+
+        def more(handles, turn):
+            requests = [
+                GenerateRequest(h, stream_keys(range(2), turn, n), Sampling(), 16) for n, h in enumerate(handles)
+            ]
+            return engine.generate(requests, account)
+
+        [first] = await more([prompt], 0)
+        second = await more([c.handle for c in first], 1)
+        await asyncio.wait_for(more([c.handle for found in second for c in found], 2), 60)
+        engine.check_integrity()
+    assert seen["waiting"] > 0
+    assert seen["reduced"] > 0
