@@ -240,7 +240,11 @@ class TreeKeeper(Keeper):
         return [int(share) for share in shares]
 
     def _unclosed(self) -> set[Segment]:
-        """What generations that wait for room have written so far: no thought yet, so it is kept whole or evicted."""
+        """What generations that wait for room have written so far: no thought yet, so it is kept whole or evicted, if the eviction
+        policy evicts what somebody holds.
+        """
+        if not self.tree.policy.evicts_held:
+            return set()
         waiting = [job for job in self._jobs if isinstance(job, Generation) and not (job.running or job.ended)]
         return {s for job in waiting for tip in job.tips() for s in tip.lineage() if s.start >= job.base.end}
 
