@@ -240,8 +240,8 @@ class TreeKeeper(Keeper):
         return [int(share) for share in shares]
 
     def _unclosed(self) -> set[Segment]:
-        """What generations that wait for room have written so far: no thought yet, so it is kept whole or evicted, if the eviction
-        policy evicts what somebody holds.
+        """What generations that wait for room have written so far: no thought yet, so it is kept whole or evicted, where the
+        eviction policy evicts what somebody holds.
         """
         if not self.tree.policy.evicts_held:
             return set()
