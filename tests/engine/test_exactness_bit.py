@@ -183,9 +183,8 @@ class Program:
 CASES = [
     *(("llama", "fast", policy) for policy in (*ONE_SET, *PER_HEAD)),
     *((family, "fast", "random_attention, one set") for family in FAMILIES if family != "llama"),
-    *((family, "fast", "arborkv") for family in ("qwen2", "mistral", "gemma2")),
+    *((family, "fast", "arborkv") for family in ("mistral", "gemma2")),
     ("qwen2", "fast", "snapkv"),
-    ("gpt2", "fast", "random_attention"),
     ("llama", "mask", "random_attention"),
     ("gemma2", "mask", "arborkv, lossy"),
     ("mistral", "mask", "streaming"),
@@ -209,7 +208,7 @@ async def test_what_is_said_to_be_exact_is_and_nothing_else(family, route, polic
     assert any(program.seen)
     assert all(program.seen) == (policy == "arborkv")
     assert (program.shadow.inexact == 0) == (policy == "arborkv")
-    assert program.shadow.looked > 50
+    assert program.shadow.looked > 40
 
 
 @pytest.mark.parametrize("policy", ["arborkv", "arborkv, lossy", "random_attention", "streaming"])
@@ -304,6 +303,44 @@ async def test_a_path_may_be_made_whole_while_others_write_on_it(policy):
             engine.release(handle)
         engine.clear()
         assert engine.cache.pool.used == 0
+
+
+async def test_what_was_drawn_upon_less_is_not_exact_though_its_path_is_made_whole():
+    engine, shadow = shadowed("llama", 400, keep=Streaming(budget=300))
+    with engine:
+        account = Account()
+        root = engine.open("say yes no", account)
+        await engine.generate([GenerateRequest(root, (1,), HOT, 1)], account)
+        with engine.driver.books():
+            engine.cache.reduce(root.segment, [0, len(root.tokens) - 1])
+        writing = asyncio.create_task(engine.generate([GenerateRequest(root, (2,), HOT, 20)], account))
+        while engine.forward_passes < 6:
+            await asyncio.sleep(0)
+        with engine.driver.books():
+            engine.cache.rewind(root.segment)
+        ((found,),) = await writing
+        assert shadow.exact[max((path for _, path in shadow.drawn), key=len)]  # the last of it
+        assert not found.exact
+        assert shadow.said[-1] == (False, False)
+
+
+async def test_a_path_is_made_whole_though_others_ask_for_less_of_it():
+    engine, shadow = shadowed("llama", 400, keep=Streaming(budget=300), max_batch_tokens=1)
+    with engine:
+        account = Account()
+        root = engine.open("say yes no", account)
+        below = engine.extend(root, " yes no.")
+        await engine.generate([GenerateRequest(below, (1,), HOT, 1)], account)
+        with engine.driver.books():
+            engine.cache.reduce(root.segment, [0])
+            below.segment.logits = None
+        request = GenerateRequest(below, (2,), HOT, 1)
+        (((found,),), whole) = await asyncio.gather(
+            engine.generate([request], account), engine.rehydrate([below], account)
+        )
+        assert (found.exact, whole) == (False, [True])
+        assert all(segment.whole for segment in below.segment.lineage())
+        shadow.check()
 
 
 async def rehydrate_in_a_while(engine, handle, n):

@@ -132,6 +132,19 @@ async def test_an_end_that_somebody_holds_stays(make):
         assert sum(len(segment.slots) < len(segment.tokens) for segment in inner) > 3
 
 
+@pytest.mark.parametrize("sets", ["one", "head"])
+async def test_a_pinned_prompt_stays_however_many_ends_do(make, sets):
+    with make(keep=RandomAttention(budget=25, recent=2, sets=sets)) as engine:
+        account = Account()
+        root = at = engine.open(LONG, account)
+        for name in range(24):
+            (found,) = await engine.generate([ask(at, name, k=1, max_tokens=3)], account)
+            at = found[0].handle
+        assert sum(segment.handles for segment in at.segment.lineage()) > 20
+        assert root.segment.kept is None
+        assert account.ledger.keep.tokens > 20
+
+
 async def test_without_the_pin_the_prompt_goes(make):
     with make(keep=PATHS["random_attention, unpinned"]) as engine:
         account = Account()
