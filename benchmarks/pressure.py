@@ -4,11 +4,12 @@
 held-out roots. ``--model FOLDER`` measures a real model instead, on long texts of its own. Nothing here is a time, so settings
 run in processes of their own, as many at once as there are cores, one thread each.
 
-*Memory.* Two searches, breadth first. ``games``: game of 24 with the embedded model and its usual settings. ``thoughts``: four
-levels of thoughts of 50 tokens; the answer recites what was drawn in each thought on its path, stated again at the end of every
-thought since, and a digit of the prompt that nothing else has read. Its model's weights were written by hand to do that and
-nothing else (``benchmarks/pressure_recall.py`` says how). Every search is alone on its engine. *Full retention* evicts nothing;
-its peak is the most tokens resident at a time, scratch included, the mean over searches (``full_tokens``).
+*Memory.* Two searches, breadth first. ``games``: game of 24 with the embedded model and its usual settings, every puzzle with
+seeds 0, 1 and 2 (``--quick``: 0), 300 searches a setting. ``thoughts``: 40 problems, four levels of thoughts of 50 tokens; the
+answer recites what was drawn in each thought on its path, stated again at the end of every thought since, and a digit of the
+prompt that nothing else has read. Its model's weights were written by hand to do that and nothing else
+(``benchmarks/pressure_recall.py`` says how). Every search is alone on its engine. *Full retention* evicts nothing; its peak is the
+most tokens resident at a time, scratch included, the mean over searches (``full_tokens``).
 
 ``curve.SUITE.WHO.LEVEL``: LEVEL is the engine's KV budget, of that peak, or, of policies that hold paths, tokens of a path
 beside its last few (4 in ``games``, 16 elsewhere). ``solved`` with its Wilson interval; ``memory``: peak over that of full
@@ -19,15 +20,15 @@ does not; ``_tail2`` keeps for certain the last 2 tokens of a thought instead of
 prompt may go, too.
 
 ``peak_reduction.WHO``: peak of full retention over WHO's, at the smallest budget tried at which one puzzle fewer is solved at
-most; 1: at none. It is no more than the tightest budget that was tried. ``solved_delta.WHO``: puzzles solved there beyond full
-retention. ``thoughts.``: the same of the other search.
+most, the mean over seeds; 1: at none. It is no more than the tightest budget that was tried. ``solved_delta.WHO``: puzzles solved
+there beyond full retention, the mean over seeds. ``thoughts.``: the same of the other search.
 
 *What is lost.* ``paths``: the hand-written model writes 300 tokens on one path, without chance, and is then asked for a fact of
 the prompt, one stated once, and four that are stated again every 16 to 128 lines; ``solved`` counts these questions but for
 the one about what was stated once. ``recall.WHO.pinned.KIND``: share that is right at a budget of 64 tokens. ``_one_set``: one
 draw for all heads; in this model one head in four that still has a fact suffices, which is what separate draws gain by.
 ``_kernel1``: attention is not smoothed over neighbours. ``finding.``: the claims of Random Attention (2609.03430), held against
-these intervals.
+these intervals, and the first of them against those of the searches, too.
 
 *Lossless.* Every policy drafts, and all is verified: searches of ``thoughts`` node by node, and chains of the embedded model, hot
 and greedy, token by token, log-probabilities included, in fp32. ``branches``: for each policy. ``acceptance``: of drafted tokens,
@@ -44,6 +45,7 @@ What to expect. What is exact has no accuracy to lose, so it goes down to where 
 is computed again: of ``arborkv`` more than of plain eviction, since a thought that lacks some tokens is as good as gone when it
 is to be exact, unless the offload tier copies it back. Where thoughts are short and end with what is known, letting go of
 what was pruned is half of it already. Policies that hold paths do little for a tree of short paths: its memory is in its breadth.
+On one long path chance does best, as the paper says; where paths are short and little of them goes, attention knows better.
 """
 
 from __future__ import annotations
@@ -80,7 +82,7 @@ def measure(puzzles: Path | None, rows: str | None, quick: bool, workers: Worker
     """The figures without a model of one's own."""
     games = choose_problems(file=puzzles, rows=rows) if puzzles else choose_problems(held_out=True)
     curves = [
-        Curves("games", games[:4] if quick else games),
+        Curves("games", games[:4] if quick else games, seeds=1 if quick else 3),
         Curves("thoughts", pressure_thoughts.problems(2 if quick else 40)),
     ]
     run([(curve, FULL) for curve in curves], workers)
@@ -90,7 +92,7 @@ def measure(puzzles: Path | None, rows: str | None, quick: bool, workers: Worker
     searched: dict[str, Any] = {}
     for curve in curves:
         searched |= curve.figures()
-    return searched | paths | findings(paths) | lossless(games, quick, workers)
+    return searched | paths | findings(searched | paths) | lossless(games, quick, workers)
 
 
 def settings(curve: Curves, quick: bool) -> list[Setting]:
@@ -118,21 +120,15 @@ def lossless(games: list[str], quick: bool, workers: Workers) -> dict[str, Any]:
     return pressure_lossless.figures(by_policy) | pressure_lossless.within(work["searches"][0], workers)
 
 
-def findings(paths: dict[str, Any]) -> dict[str, str]:
+def findings(found: dict[str, Any]) -> dict[str, str]:
     """The claims about Random Attention, held against the intervals at every budget that was tried."""
-    budgets = [int(name.rpartition(".")[2]) for name in paths if name.startswith("curve.paths.random_attention.")]
-    said = []
-    for budget in budgets:
-        ours = paths[f"curve.paths.random_attention.{budget}"]
-        others = [paths[f"curve.paths.{other}.{budget}"] for other in OTHERS]
-        better = all(ours["solved"] >= other["solved"] for other in others)
-        worse = any(ours["solved.high"] < other["solved.low"] for other in others)
-        said.append(f"{'reproduced' if better else 'refuted' if worse else 'not told apart'} at {budget}")
-    pinned, free = (paths[f"recall.random_attention.{which}"] for which in ("pinned", "unpinned"))
-    usual, loose = (paths[f"curve.paths.random_attention{kind}.{pressure_paths.USUAL}"] for kind in ("", "_unpinned"))
+    pinned, free = (found[f"recall.random_attention.{which}"] for which in ("pinned", "unpinned"))
+    usual, loose = (found[f"curve.paths.random_attention{kind}.{pressure_paths.USUAL}"] for kind in ("", "_unpinned"))
     collapses = pinned["prompt"] > 2 * free["prompt"]
     return {
-        "finding.random_pinned_at_least_snapkv_and_streaming": ", ".join(said),
+        "finding.random_pinned_at_least_snapkv_and_streaming": "; ".join(
+            f"{suite}: {said}" for suite in ("paths", "games", "thoughts") if (said := _ranked(found, suite))
+        ),
         "finding.collapses_without_the_pin": (
             f"{'reproduced' if collapses else 'refuted'} for what only the prompt says: known in {pinned['prompt']:.0%}, without"
             f" the pin in {free['prompt']:.0%}; of all questions {usual['solved']:.0%} and {loose['solved']:.0%}"
@@ -141,6 +137,19 @@ def findings(paths: dict[str, Any]) -> dict[str, str]:
             f"{'reproduced' if pinned['once'] < 0.5 else 'refuted'}: known in {pinned['once']:.0%} after 300 tokens"
         ),
     }  # fmt: skip
+
+
+def _ranked(found: dict[str, Any], suite: str) -> str:
+    """Whether random, the prompt pinned, is at least as good as the others in that suite, budget by budget."""
+    said = []
+    for name, ours in found.items():
+        before, _, budget = name.rpartition(".")
+        if before == f"curve.{suite}.random_attention":
+            others = [point for other in OTHERS if (point := found.get(f"curve.{suite}.{other}.{budget}"))]
+            better = all(ours["solved"] >= other["solved"] for other in others)
+            worse = any(ours["solved.high"] < other["solved.low"] for other in others)
+            said.append(f"{'reproduced' if better else 'refuted' if worse else 'not told apart'} at {budget}")
+    return ", ".join(said)
 
 
 def main(

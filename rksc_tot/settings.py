@@ -48,4 +48,5 @@ def _fault(fault: Any) -> str:
         return f"there is no setting {field!r}"
     if fault["type"] == "missing":
         return f"{field} must be given"
-    return f"{field}: {fault['msg']}, not {shown(fault['input'])}" if field else str(fault["msg"])
+    said = str(fault["msg"]).removeprefix("Value error, ").removeprefix("Input ").partition(", unable to parse")[0]
+    return f"{field}: {said}, not {shown(fault['input'])}" if field else said

@@ -28,7 +28,7 @@ from rksc_tot.cache.extents import Extents, batches, cut
 from rksc_tot.cache.offload_disk import SpillFile
 from rksc_tot.cache.offload_memory import Slabs
 from rksc_tot.cache.records import Records
-from rksc_tot.cache.size import kv_bytes
+from rksc_tot.cache.size import OFFLOAD_BUDGET, kv_bytes
 from rksc_tot.errors import CacheError, ConfigError
 
 _log = logging.getLogger("rksc_tot")
@@ -281,7 +281,7 @@ class OffloadStore:
 
 
 def open_store(
-    named: str | OffloadStore | None, limit: int | str = "1GiB", folder: str | Path | None = None
+    named: str | OffloadStore | None, limit: int | str = OFFLOAD_BUDGET, folder: str | Path | None = None
 ) -> OffloadStore | None:
     """The store of that name, the store itself, or None for None.
 
@@ -300,9 +300,13 @@ def open_store(
     ConfigError
         If there is no such store or folder, the limit is not above 0, the store has no use for a folder, or it is closed.
     """
-    if isinstance(named, OffloadStore) and named.closed:
-        raise ConfigError("this offload store is closed", hint="open another one")
-    if named is None or isinstance(named, OffloadStore):
+    if named is None:
+        return None
+    if isinstance(named, OffloadStore):
+        if named.closed:
+            raise ConfigError("this offload store is closed", hint="open another one")
+        if folder is not None or limit != OFFLOAD_BUDGET:
+            raise ConfigError("this offload store has a budget and a place of its own", hint="leave others out")
         return named
     if named not in ("cpu", "disk"):
         raise ConfigError(f"offload is {cast('object', named)!r}", hint="name one of cpu, disk")

@@ -9,15 +9,16 @@ class SlotPool:
     """Hands out row numbers of the arena, at most ``limit`` at a time.
 
     Long runs are taken from the untouched end of the arena where they are contiguous (the kernel can then read them
-    without a gather); single rows come from the most recently freed ones.
+    without a gather); single rows come from the most recently freed ones. ``row_bytes``: of each, for messages.
     """
 
     RUN = 8  # from this many on, contiguity is worth an untouched row
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, row_bytes: int = 1) -> None:
         if limit < 1:
             raise CacheError(f"a KV budget of {limit} tokens holds nothing", hint="raise the KV budget")
         self.limit = limit
+        self.row_bytes = row_bytes
         self.peak = 0
         self._free: list[int] = []
         self._fresh = 0  # rows from here on were never used

@@ -299,11 +299,12 @@ class PrefixTree:
                 relief(count)
                 relief = None
             elif victim is None:
+                pool = self.pool
                 needed = "running branches need" if self.policy.evicts_held else "running branches or open handles need"
                 raise CacheError(
-                    f"{count} more tokens do not fit the KV budget of {self.pool.limit} tokens, "
-                    f"{self.pool.used} of which {needed}",
-                    hint="raise the KV budget or expand fewer branches at once",
+                    f"{count} more tokens do not fit the KV budget of {pool.limit} tokens, {pool.used} of which {needed}",
+                    hint=f"raise the KV budget, by {(count - pool.available) * pool.row_bytes} bytes at least,"
+                    " or expand fewer branches at once",
                 )
             else:
                 self.evicted_tokens += len(victim.slots)

@@ -8,6 +8,9 @@ from typing import cast
 
 from rksc_tot.errors import ConfigError
 
+OFFLOAD_BUDGET = "1GiB"
+"""Of an offload store unless another is given."""
+
 UNITS = {"": 1, "b": 1} | {
     prefix + infix + "b": base ** (n + 1)
     for n, prefix in enumerate("kmgt")

@@ -121,7 +121,8 @@ def _named(what: str, table: Mapping[str, Any]) -> str:
     settings = dict(table)
     name = settings.pop("name", None)
     if not isinstance(name, str):
-        raise ConfigError(f"{what} has the name {shown(name)}", hint='write name = "random_attention", or another one')
+        has = "no name" if name is None else f"the name {shown(name)}"
+        raise ConfigError(f"{what} has {has}", hint='write name = "random_attention", or another one')
     return ":".join([name, ",".join(_pairs(what, settings))]) if settings else name
 
 

@@ -105,7 +105,7 @@ class EngineOptions(ModelOptions):
         keep, lossless = memory["keep"], memory["lossless"]
         told: dict[str, Any] = {"model": model or "embedded", "device": device, "dtype": dtype}
         if keep is not None:
-            told["keep"] = {"name": keep.name or type(keep).__name__, **keep.model_dump(mode="json")}
+            told["keep"] = keep.told()
             told["lossless"] = lossless
             if not (lossless or getattr(keep, "rehydrate", True)):
                 told["kv_budget"] = memory["kv_budget"]
@@ -122,9 +122,11 @@ def keep_of(text: str) -> KeepPolicy:
     """
     from rksc_tot.policies.keep import KEEP
 
-    found = re.fullmatch(r"(?P<name>[^=]*?)(?::(?P<settings>\w+=.*))?", text, re.DOTALL)
-    if found is None:
+    name, colon, settings = text.partition(":")
+    if name not in KEEP.names():  # one's own, module:attribute
+        attribute, colon, settings = settings.partition(":")
+        name = f"{name}:{attribute}" if attribute else name
+    if "=" in name or bool(colon) != bool(settings):
         raise ConfigError(f"--keep is {text!r}", hint="write name or name:setting=value, such as streaming:budget=256")
-    importable_here(found["name"])
-    pairs = re.split(r",(?=\w+=)", found["settings"]) if found["settings"] else []
-    return KEEP.make(found["name"], **settings_of(pairs, "--keep"))
+    importable_here(name)
+    return KEEP.make(name, **settings_of(re.split(r",(?=\w+=)", settings) if settings else [], "--keep"))

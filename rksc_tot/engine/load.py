@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rksc_tot.cache.size import kv_bytes
+from rksc_tot.cache.size import OFFLOAD_BUDGET, kv_bytes
 from rksc_tot.errors import ConfigError, MissingExtra, ModelLoadError
 from rksc_tot.policies.eviction import EvictionPolicy, eviction_policy
 from rksc_tot.policies.keep import KeepPolicy, keep_policy
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 EMBEDDED = "embedded"
 DTYPES = ("float32", "bfloat16", "float16")
-OFFLOAD_BUDGET = "1GiB"
 
 
 def load_engine(

@@ -13,7 +13,7 @@ from rksc_tot.cache.arena import Arena
 from rksc_tot.cache.offload import OffloadStore, open_store
 from rksc_tot.cache.pool import SlotPool
 from rksc_tot.cache.prefix_tree import PrefixTree, Segment
-from rksc_tot.cache.size import kv_bytes
+from rksc_tot.cache.size import OFFLOAD_BUDGET, kv_bytes
 from rksc_tot.engine.asking import Distribution, Labelling
 from rksc_tot.engine.base import (
     Account,
@@ -98,7 +98,7 @@ class TransformersEngine:
         keep: str | KeepPolicy | None = None,
         lossless: bool | Lossless = False,
         offload: str | OffloadStore | None = None,
-        offload_budget: int | str = "1GiB",
+        offload_budget: int | str = OFFLOAD_BUDGET,
         offload_folder: str | Path | None = None,
         max_batch_tokens: int = 2048,
         pack: bool | None = None,
@@ -123,13 +123,17 @@ class TransformersEngine:
         arena.limit = limit
         self._vocabulary = vocabulary_size(model.get_input_embeddings())
         self._eos = eos_ids(model, tokenizer)
-        tree = PrefixTree(SlotPool(limit), policy)
+        tree = PrefixTree(SlotPool(limit, per_token), policy)
         store = open_store(offload, offload_budget, offload_folder)
         self.keep = keep_policy(keep)
         """What is kept of paths and thoughts; None: everything."""
         keeping = None if self.keep is None else keeper(self.keep, tree, forward, self.name)
         self._stepper = Stepper(forward, tree, max_batch_tokens, per_token, keeping)
         if store is not None:
+            if store.limit < per_token:
+                raise ConfigError(
+                    f"an offload budget of {store.limit} bytes", hint=f"one token of this model takes {per_token} bytes"
+                )
             self._stepper.shelf = Shelf(store, tree, arena)
         if lossless:
             if keeping is None:
@@ -160,7 +164,7 @@ class TransformersEngine:
                 "route": forward.route,
                 "linear": "packed" if forward.packed else "stock",
                 "batch_invariant": self.capabilities.batch_invariant,
-                "keep": None if self.keep is None else {"name": self.keep.name} | self.keep.model_dump(mode="json"),
+                "keep": None if self.keep is None else self.keep.told(),
                 "lossless": False if drafter is None else drafter.settings.model_dump(),
                 "offload": None if shelf is None else shelf.store.name,
                 "threads": torch.get_num_threads(),

@@ -39,7 +39,7 @@ class ArborKV(TreePolicy):
     fit
         What θ and offset are taken from: an :class:`~rksc_tot.policies.arbor_fit.ArborFit`, or its file. A search on another
         model or task than it was made for is refused.
-    lambda_
+    decay
         λ of the tree distance, 0..10000; at 0 distance does not matter.
     sinks
         So many of the first tokens of a path stay, wherever they are. They are mostly the prompt's, which is protected.
@@ -54,7 +54,7 @@ class ArborKV(TreePolicy):
     theta: Theta = (1.0, 0.0, 1.0)
     offset: Finite = 0.0
     fit: ArborFit | None = None
-    lambda_: float = Field(0.5, ge=0, le=FARTHEST)
+    decay: float = Field(0.5, ge=0, le=FARTHEST)
     sinks: int = Field(4, ge=0)
     tail: int = Field(8, ge=0)
     within: Literal["attention", "random"] = "attention"
@@ -127,7 +127,7 @@ class ArborKV(TreePolicy):
         return max(-FARTHEST, min(FARTHEST, sum(terms, self.offset)))
 
     def _log_weight(self, block: Block) -> float:
-        return _log_sigmoid(self._logit(block)) - self.lambda_ * block.distance
+        return _log_sigmoid(self._logit(block)) - self.decay * block.distance
 
 
 def shared_out(amount: int, rooms: Sequence[int], log_weights: Sequence[float]) -> list[int]:

@@ -76,6 +76,15 @@ class KeepPolicy(Settings, ABC):
     seed: int = Field(0, ge=0)
 
     @property
+    def called(self) -> str:
+        """Its name, or its class's where it has none."""
+        return self.name or type(self).__name__
+
+    def told(self) -> dict[str, Any]:
+        """What it is called and all its settings, as JSON has them."""
+        return {"name": self.called, **self.model_dump(mode="json")}
+
+    @property
     def heeds_attention(self) -> bool:
         """Whether attention must be measured for it, which takes time in every pass."""
         return False
@@ -139,7 +148,7 @@ class PathPolicy(KeepPolicy):
         """
         if self.pin_prompt and self.budget <= tokens:
             raise ConfigError(
-                f"{self.kind} {self.name!r} may keep {self.budget} tokens beside the last {self.recent}, and the prompt"
+                f"{self.kind} {self.called!r} may keep {self.budget} tokens beside the last {self.recent}, and the prompt"
                 f" alone, which is pinned, has {tokens}",
                 hint=f"set budget to {tokens + 1} at least",
             )
@@ -223,7 +232,7 @@ def chosen(policy: KeepPolicy, view: View, budget: int, rng: np.random.Generator
     KeepError
         If it is none, or the policy fails; it names policy and fault.
     """
-    name = f"{policy.kind} {policy.name or type(policy).__name__!r}"
+    name = f"{policy.kind} {policy.called!r}"
     try:
         with guarded(f"its select, with {len(view)} tokens and a budget of {budget},", KeepError):
             kept = policy.select(view, budget, rng)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -23,13 +24,13 @@ def report(result: Result) -> RenderableType:
         *_stopped(result),
         *_rejections(result),
         Text(),
-        ledger_table(result.ledger, sum(not node.exact for node in result.tree)),
+        ledger_table(result.ledger, sum(not node.exact for node in result.tree), bool(result.numerics.get("keep"))),
         Text(_settings(result), style="dim"),
     )
 
 
-def ledger_table(ledger: Ledger, inexact: int = 0) -> Table:
-    """The ledger, a figure a line. ``inexact``: how many nodes stand on approximate KV."""
+def ledger_table(ledger: Ledger, inexact: int = 0, keeps: bool = False) -> Table:
+    """The ledger, a figure a line. ``inexact``: nodes upon approximate KV; ``keeps``: whether there was a keep policy."""
     seconds = ", ".join(f"{phase} {spent:.2f}" for phase, spent in sorted(ledger.seconds.items()))
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim")
@@ -42,7 +43,7 @@ def ledger_table(ledger: Ledger, inexact: int = 0) -> Table:
         *_shared(ledger),
         ("verifier", f"{ledger.verifier_tokens} tokens in {ledger.verifier_calls} calls"),
         *_early(ledger),
-        *_reduced(ledger),
+        *_reduced(ledger, keeps),
         ("forward passes", f"{ledger.forward_passes}"),
         ("peak KV", f"{ledger.peak_kv_bytes / 2**20:.2f} MiB{_evicted(ledger)}"),
         ("seconds", seconds or "-"),
@@ -83,9 +84,11 @@ def _shared(ledger: Ledger) -> list[tuple[str, str]]:
     return lines
 
 
-def _reduced(ledger: Ledger) -> list[tuple[str, str]]:
-    """What was let go of by a keep policy, and what was drafted upon the rest."""
+def _reduced(ledger: Ledger, keeps: bool) -> list[tuple[str, str]]:
+    """What was let go of by a keep policy, if there was one, and what was drafted upon the rest."""
     lines, kept, drafts = [], ledger.keep, ledger.verified
+    if keeps and not kept.acted:
+        lines.append(("KV reduced", "never: no path or tree outgrew what it may hold"))
     if kept.acted:
         told = [f"{kept.acted} times by {kept.tokens} tokens, {kept.rows} rows computed upon the rest"]
         if kept.audited:
@@ -154,5 +157,11 @@ def _settings(result: Result) -> str:
 def _memory(result: Result) -> list[str]:
     """How the engine held KV, where not all of it stays."""
     keep, lossless, offload = (result.numerics.get(name) for name in ("keep", "lossless", "offload"))
-    found = [f"keep {keep.get('name', '')}"] if isinstance(keep, Mapping) else []
+    found = [f"keep {_policy(keep)}"] if isinstance(keep, Mapping) else []
     return [*found, *(["lossless"] if lossless else []), *([f"offload to {offload}"] if offload else [])]
+
+
+def _policy(keep: Mapping[str, Any]) -> str:
+    """A keep policy with its settings, but for what it was fitted to."""
+    settings = ", ".join(f"{name}={value}" for name, value in keep.items() if name not in ("name", "fit"))
+    return f"{keep.get('name', '')}({settings})"

@@ -7,7 +7,7 @@ from xml.etree import ElementTree as ET
 import numpy as np
 import pytest
 
-from benchmarks import pressure_lossless, pressure_paths, pressure_thoughts, results
+from benchmarks import pressure_curves, pressure_lossless, pressure_paths, pressure_thoughts, results
 from benchmarks.pressure import findings
 from benchmarks.pressure_curves import FULL, Curves, Search, Setting, path_settings, search, tree_settings
 from benchmarks.pressure_lossless import alone, carry_out, chains, compared, figures, policy
@@ -150,6 +150,21 @@ def test_a_reduction_is_that_of_the_tightest_budget_that_loses_one_puzzle_at_mos
     assert found["curve.games.a.25%.solved.low"] < 0.8 < found["curve.games.a.25%.solved.high"]
 
 
+def test_searches_of_all_seeds_make_a_point_and_a_delta_is_that_of_one_seed(monkeypatch):
+    def some(suite, problems, seed, setting):
+        return runs(2 + seed if setting == FULL else seed, len(problems), 100 if setting == FULL else 25)
+
+    monkeypatch.setattr(pressure_curves, "searches", some)
+    curve = Curves("games", ["p"] * 8, seeds=3)
+    pressure_curves.run([(curve, setting) for setting in (FULL, Setting("a", "25%"))], Inline())
+    found = flat(curve.figures())
+    assert found["curve.games.full.solved"] == round((2 + 3 + 4) / 24, 4)
+    assert (found["peak_reduction.a"], found["solved_delta.a"]) == (1.0, 0)  # two fewer with each seed
+    monkeypatch.setattr(pressure_curves, "WITHIN", 2)
+    found = flat(curve.figures())
+    assert (found["peak_reduction.a"], found["solved_delta.a"]) == (4.0, -2)
+
+
 def test_settings_get_their_share_and_the_policy_they_are_named_after():
     one, two, three = tree_settings(1000, {"arborkv": (0.25,), "evict_none": (0.5,), "arborkv_lossy": (0.1,)})
     assert (one.tokens, one.keep, one.eviction) == (250, ArborKV(), "rsbcm")
@@ -161,7 +176,7 @@ def test_settings_get_their_share_and_the_policy_they_are_named_after():
 
 def test_a_search_is_measured_from_its_own_start():
     with load_engine() as engine:
-        first, other, again, too = (search("games", puzzle, engine) for puzzle in ("4 5 6 10", "1 2 3 4") * 2)
+        first, other, again, too = (search("games", puzzle, 0, engine) for puzzle in ("4 5 6 10", "1 2 3 4") * 2)
     assert (first, other) == (again, too)
     assert first.peak != other.peak
     assert first.right
@@ -172,7 +187,7 @@ def test_a_search_is_measured_from_its_own_start():
 
 def test_a_search_without_room_is_neither_right_nor_finished():
     with load_engine(kv_budget=40 * 6144) as engine:
-        found = search("games", "4 5 6 10", engine)
+        found = search("games", "4 5 6 10", 0, engine)
     assert (found.right, found.finished) == (False, False)
     assert found.peak <= 40
 
@@ -263,7 +278,15 @@ def recalled(random, other, prompt=(1.0, 0.1), once=0.0):
 ])  # fmt: skip
 def test_a_claim_is_held_against_the_intervals(random, other, verdict):
     said = findings(recalled(("random", random), ("other", other)))
-    assert said["finding.random_pinned_at_least_snapkv_and_streaming"] == verdict
+    assert said["finding.random_pinned_at_least_snapkv_and_streaming"] == f"paths: {verdict}"
+
+
+def test_a_claim_is_held_against_the_searches_too():
+    found = recalled(("r", 0.8), ("o", 0.7))
+    for name, solved in (("random_attention", 0.3), ("snapkv", 0.7), ("streaming", 0.3)):
+        found[f"curve.games.{name}.8"] = dict(zip(SHARES, (solved, solved - 0.05, solved + 0.05, 0.9), strict=True))
+    said = findings(found)["finding.random_pinned_at_least_snapkv_and_streaming"]
+    assert said == "paths: reproduced at 64; games: refuted at 8"
 
 
 def test_what_does_not_collapse_and_is_not_lost_is_said_to_be_refuted():

@@ -304,6 +304,9 @@ def test_a_store_stands_for_itself_and_none_for_none():
     store = open_store("cpu", "1MiB")
     assert open_store(store) is store
     assert open_store(None) is None
+    for others in ({"limit": "2MiB"}, {"folder": "."}):
+        with pytest.raises(ConfigError, match="of its own - leave others out"):
+            open_store(store, **others)
     store.close()
     with pytest.raises(ConfigError, match="is closed"):
         open_store(store)

@@ -129,7 +129,7 @@ def test_what_is_wrong_in_a_file_is_named_with_the_file_before_a_model_is_loaded
         ('max-seconds = "1"', "max-seconds is '1' - it takes a number"),
         ("set = [1]", "set is [1] - it takes a text, or a list of them, or a table"),
         ("keep = 3", "keep is 3 - it takes a text, or a table"),
-        ("[keep]\nbudget = 3", 'keep has the name None - write name = "random_attention", or another one'),
+        ("[keep]\nbudget = 3", 'keep has no name - write name = "random_attention", or another one'),
         ('[keep]\nname = "streaming"\nbudget = 2020-01-01', "keep is {'budget': datetime.date(2020, 1, 1)}"),
         ('[keep]\nname = "streaming"\nbudget = 0', "keep policy 'streaming': budget"),
         ("[set]\nk = 0", "k"),

@@ -72,11 +72,15 @@ def test_every_setting_of_every_policy_survives_being_written_on_the_command_lin
     [
         ("lru", "there is no keep policy 'lru' - there are arborkv"),
         ("", "there is no keep policy ''"),
-        ("streaming:budget=0", "budget: Input should be greater than or equal to 1, not 0"),
+        ("streaming:budget=0", "budget: should be greater than or equal to 1, not 0"),
         ("streaming:size=1", "there is no setting 'size' - its settings are seed, budget, recent"),
         ("streaming,budget=1", "--keep is 'streaming,budget=1' - write name or name:setting=value"),
         ("arborkv:fit=none.json", "'none.json' cannot be read"),
         ("math:pi", "is float, not a KeepPolicy"),
+        ("streaming:", "--keep is 'streaming:' - write name or name:setting=value"),
+        ("math:pi:", "--keep is 'math:pi:' - write name or name:setting=value"),
+        ("no:Such:", "--keep is 'no:Such:' - write name or name:setting=value"),
+        ("streaming:budget=9,sinks", "budget: should be a valid integer, not '9,sinks'"),
     ],
 )
 def test_what_is_no_policy_is_a_sentence_before_a_model_is_loaded(no_model, text, says):
@@ -177,7 +181,12 @@ def test_a_result_says_what_was_kept_and_whether_that_shows_in_it(lossless):
 def test_a_report_says_it_too():
     said = run("solve", "game24", PUZZLE, *FEW, "--keep", "streaming:budget=20,recent=4").stdout
     said = " ".join(said.split())
-    for part in ("not exact", "KV reduced", "rows computed upon the rest", "keep streaming, model embedded"):
+    for part in (
+        "not exact",
+        "KV reduced",
+        "rows computed upon the rest",
+        "keep streaming(seed=0, budget=20, recent=4, pin_prompt=True, sinks=4), model embedded",
+    ):
         assert part in said
     assert "KV reduced" not in run("solve", "game24", PUZZLE, *FEW).stdout
 

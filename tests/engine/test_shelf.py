@@ -8,6 +8,7 @@ import pytest
 from rksc_tot.cache.offload import open_store
 from rksc_tot.engine.base import Account, GenerateRequest, Sampling
 from rksc_tot.engine.transformers_engine import TransformersEngine
+from rksc_tot.errors import ConfigError
 from rksc_tot.models.tokenizer import build_tokenizer
 from rksc_tot.policies.arborkv import ArborKV
 from rksc_tot.policies.random_attention import RandomAttention
@@ -185,3 +186,8 @@ async def test_rows_that_heads_are_about_to_share_out_are_stowed_where_they_were
         [[kl, same]] = await engine.against_full([written.handle], account)
         assert same
         assert kl == pytest.approx(0, abs=1e-9)
+
+
+def test_a_store_that_holds_no_token_is_refused():
+    with pytest.raises(ConfigError, match=r"an offload budget of \d+ bytes - one token of this model takes \d+ bytes"):
+        make(offload="cpu", offload_budget=10)

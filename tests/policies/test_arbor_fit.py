@@ -183,8 +183,8 @@ def test_what_is_saved_is_what_is_loaded(made, tmp_path):
 
 
 def test_a_policy_takes_theta_from_it(made):
-    policy = ArborKV.from_fit(made, lambda_=0.1)
-    assert (policy.theta, policy.offset, policy.lambda_) == (made.theta, made.offset, 0.1)
+    policy = ArborKV.from_fit(made, decay=0.1)
+    assert (policy.theta, policy.offset, policy.decay) == (made.theta, made.offset, 0.1)
 
 
 def test_it_holds_for_what_it_was_made_for_by_whatever_name(made):

@@ -31,7 +31,7 @@ POLICIES = st.builds(
     ArborKV,
     theta=st.tuples(*[st.floats(-5, 5)] * 3),
     offset=st.floats(-5, 5),
-    lambda_=st.one_of(st.floats(0, 2), st.just(1e4)),
+    decay=st.one_of(st.floats(0, 2), st.just(1e4)),
     sinks=st.integers(0, 6),
     tail=st.integers(0, 12),
 )
@@ -45,7 +45,7 @@ def block(**changes):
 
 
 def test_value_and_weight_are_the_papers():
-    policy = ArborKV(theta=(0.5, -2, 3), offset=0.25, lambda_=0.7)
+    policy = ArborKV(theta=(0.5, -2, 3), offset=0.25, decay=0.7)
     there = block(value=2, entropy=0.3, attention=0.1, distance=3)
     logit = 0.5 * 2 - 2 * 0.3 + 3 * 0.1 + 0.25
     assert policy.value(there) == pytest.approx(1 / (1 + math.exp(-logit)))
@@ -97,7 +97,7 @@ def test_with_a_token_less_to_share_out_one_block_has_one_less(policy, blocks, b
 
 def test_a_share_is_in_proportion_to_the_weight_beyond_the_tail():
     near, far = block(distance=1), block(distance=3)
-    policy = ArborKV(lambda_=math.log(2) / 2, tail=8)  # twice the weight for each two edges
+    policy = ArborKV(decay=math.log(2) / 2, tail=8)  # twice the weight for each two edges
     assert policy.allot([near, far], 8 + 8 + 60) == [8 + 40, 8 + 20]
     assert policy.allot([near, far], 8 + 8 + 120) == [8 + 80, 8 + 40]
     assert policy.allot([near, far], 8 + 8 + 150) == [100, 66]  # what the one cannot hold, the other gets
@@ -213,8 +213,8 @@ def test_attention_is_measured_where_value_or_choice_needs_it(settings, heeds):
         ({"theta": (1, 2)}, "theta"),
         ({"theta": (1, math.nan, 2)}, "theta.1: .*nan"),
         ({"offset": math.inf}, "offset: .*inf"),
-        ({"lambda_": -0.1}, "lambda_: .*greater than or equal to 0, not -0.1"),
-        ({"lambda_": math.nan}, "lambda_: .*nan"),
+        ({"decay": -0.1}, "decay: .*greater than or equal to 0, not -0.1"),
+        ({"decay": math.nan}, "decay: .*nan"),
         ({"sinks": -1}, "sinks: .*-1"),
         ({"tail": 1.5}, "tail: .*1.5"),
         ({"within": "snapkv"}, "within: .*snapkv"),

@@ -59,7 +59,12 @@ def test_nodes_that_are_not_exact_are_counted():
 def test_what_was_on_is_said_with_the_settings():
     keep = {"name": "streaming", "budget": 9}
     assert "strategy bfs" in (said := shown(keep=keep, lossless={"horizon": 32}, offload="disk"))
-    assert "keep streaming, lossless, offload to disk, model m" in said
+    assert "keep streaming(budget=9), lossless, offload to disk, model m" in said
+
+
+def test_a_policy_that_never_had_to_act_is_said_to_have_done_nothing():
+    assert "KV reduced never: no path or tree outgrew what it may hold" in shown(keep={"name": "streaming"})
+    assert "never" not in shown(Ledger(keep=ReducedKV(acted=1, tokens=1, rows=1)), keep={"name": "streaming"})
 
 
 def test_of_what_there_was_not_nothing_is_said():
