@@ -8,8 +8,8 @@ run in processes of their own, as many at once as there are cores, one thread ea
 seeds 0, 1 and 2 (``--quick``: 0), 300 searches a setting. ``thoughts``: 40 problems, four levels of thoughts of 50 tokens; the
 answer recites what was drawn in each thought on its path, stated again at the end of every thought since, and a digit of the
 prompt that nothing else has read. Its model's weights were written by hand to do that and nothing else
-(``benchmarks/pressure_recall.py`` says how). Every search is alone on its engine. *Full retention* evicts nothing; its peak is the
-most tokens resident at a time, scratch included, the mean over searches (``full_tokens``).
+(``benchmarks/pressure_recall.py`` says how). Every search is alone on its engine. *Full retention* evicts nothing; its peak is
+the most tokens resident at a time, scratch included, the mean over searches (``full_tokens``).
 
 ``curve.SUITE.WHO.LEVEL``: LEVEL is the engine's KV budget, of that peak, or, of policies that hold paths, tokens of a path
 beside its last few (4 in ``games``, 16 elsewhere). ``solved`` with its Wilson interval; ``memory``: peak over that of full

@@ -188,6 +188,8 @@ class PrefixTree:
         before = len(segment.slots)
         payer = segment.payer if first < segment.reach else payer
         segment.put(first, slots)
+        if segment.resident:  # what the last token gave before may have been drawn from less
+            segment.logits = segment.states = None
         segment.sound = max(segment.sound, end) if sound else min(segment.sound, first)
         segment.payer = payer
         if payer is not None:

@@ -324,6 +324,28 @@ async def test_what_was_drawn_upon_less_is_not_exact_though_its_path_is_made_who
         assert shadow.said[-1] == (False, False)
 
 
+async def test_what_a_thought_gave_before_its_path_was_made_whole_is_not_drawn_from_afterwards():
+    engine, shadow = shadowed("llama", 400, keep=Streaming(budget=300))
+    with engine:
+        account = Account()
+        root = engine.open("say yes no", account)
+        await engine.generate([GenerateRequest(root, (1,), HOT, 1)], account)
+        with engine.driver.books():
+            engine.cache.reduce(root.segment, [0])
+        middle = engine.extend(root, " yes")
+        below = engine.extend(middle, " no.")
+        writing = asyncio.create_task(engine.generate([GenerateRequest(below, (2,), HOT, 60)], account))
+        while middle.place is None or middle.segment.logits is None:
+            await asyncio.sleep(0)
+        engine.release(middle)  # what it gave stays, as work runs below
+        assert await engine.rehydrate([below], account) == [True]
+        again = engine.extend(root, " yes")
+        ((found,),) = await engine.generate([GenerateRequest(again, (3,), HOT, 1)], account)
+        assert shadow.said[-1] == (found.exact, found.exact) == (True, True)
+        assert not writing.done()
+        await writing
+
+
 async def test_a_path_is_made_whole_though_others_ask_for_less_of_it():
     engine, shadow = shadowed("llama", 400, keep=Streaming(budget=300), max_batch_tokens=1)
     with engine:
