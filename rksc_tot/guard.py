@@ -55,8 +55,8 @@ def named(error: BaseException) -> str:
 
 
 def shown(value: object, longest: int = 80) -> str:
-    """A value for a message, cut to ``longest`` characters; a closing quote or bracket stays."""
-    text = said(value, repr)
+    """A value for a message, on one line, cut to ``longest`` characters; a closing quote or bracket stays."""
+    text = said(value, repr).replace("\n", " ")
     if len(text) <= longest:
         return text
     end = "…" + (text[-1] if text[-1] in "'\")]}>" else "")

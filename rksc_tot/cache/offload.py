@@ -131,6 +131,20 @@ class OffloadStore:
         self._extents = Extents(0)
         self._held: dict[Stowed, None] = {}  # the least recently used first
         self._lock = threading.Lock()
+        self._taken = False
+
+    def take(self) -> None:
+        """Be the store of one engine.
+
+        Raises
+        ------
+        ConfigError
+            If it is another's already.
+        """
+        with self._lock:
+            if self._taken:
+                raise ConfigError("this offload store has an engine", hint="give each engine a store of its own")
+            self._taken = True
 
     @property
     def bytes(self) -> int:

@@ -7,6 +7,10 @@ from decimal import Decimal
 from typing import cast
 
 from rksc_tot.errors import ConfigError
+from rksc_tot.guard import shown
+
+MOST = 1 << 62
+"""Bytes that no machine has."""
 
 OFFLOAD_BUDGET = "1GiB"
 """Of an offload store unless another is given."""
@@ -19,7 +23,7 @@ UNITS = {"": 1, "b": 1} | {
 
 
 def kv_bytes(size: int | str) -> int:
-    """A KV budget in bytes: a whole number, or a text such as ``64MiB``, ``1.5 GiB``, ``500MB`` or ``67108864``.
+    """A KV budget in bytes, at most :data:`MOST`: a whole number, or a text such as ``64MiB``, ``1.5 GiB`` or ``67108864``.
 
     Raises
     ------
@@ -35,6 +39,6 @@ def kv_bytes(size: int | str) -> int:
         found = given
     if found < 1:
         raise ConfigError(
-            f"{size!r} is no KV budget", hint="give bytes above 0, such as 64MiB, 1.5GiB, 500MB or 67108864"
+            f"{shown(size)} is no KV budget", hint="give bytes above 0, such as 64MiB, 1.5GiB, 500MB or 67108864"
         )
-    return found
+    return min(found, MOST)

@@ -51,6 +51,6 @@ def settings_of(pairs: Sequence[str], option: str = "--set") -> dict[str, Any]:
             raise typer.BadParameter(f"{name} is set twice", param_hint=option)
         try:
             settings[name] = json.loads(value)
-        except ValueError:
+        except (ValueError, RecursionError):  # also a number of thousands of digits
             settings[name] = value
     return settings

@@ -123,14 +123,18 @@ def _named(what: str, table: Mapping[str, Any]) -> str:
     if not isinstance(name, str):
         has = "no name" if name is None else f"the name {shown(name)}"
         raise ConfigError(f"{what} has {has}", hint='write name = "random_attention", or another one')
+    if settings and "=" in name:
+        raise ConfigError(f"{what} has the name {shown(name)}", hint="write its settings as the others")
     return ":".join([name, ",".join(_pairs(what, settings))]) if settings else name
 
 
 def _pairs(what: str, table: Mapping[str, Any]) -> list[str]:
     """``{k = 16}`` as ``["k=16"]``."""
+    if odd := [key for key in table if not key.isidentifier()]:
+        raise ConfigError(f"{what} has no setting {shown(odd[0])}", hint="settings have plain names")
     try:
         return [f"{key}={json.dumps(value)}" for key, value in table.items()]
-    except TypeError:
+    except (TypeError, ValueError, RecursionError):
         raise ConfigError(f"{what} is {shown(dict(table))}", hint="give numbers, texts, lists, true or false") from None
 
 

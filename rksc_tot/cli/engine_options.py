@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from rksc_tot.policies.keep import KeepPolicy
     from rksc_tot.task import Task
 
+PAIR = re.compile(r'\w+=(?:"(?:\\.|[^"\\])*"|,(?!\w+=)|[^,])*', re.DOTALL)
+"""``setting=value``; in quotes a value may contain anything."""
+
 How = tuple[str | None, str, str, dict[str, Any]]
 """Model, device, dtype, and what is held where: what an engine is opened with."""
 
@@ -129,4 +132,5 @@ def keep_of(text: str) -> KeepPolicy:
     if "=" in name or bool(colon) != bool(settings):
         raise ConfigError(f"--keep is {text!r}", hint="write name or name:setting=value, such as streaming:budget=256")
     importable_here(name)
-    return KEEP.make(name, **settings_of(re.split(r",(?=\w+=)", settings) if settings else [], "--keep"))
+    pairs = PAIR.findall(settings)
+    return KEEP.make(name, **settings_of(pairs if ",".join(pairs) == settings else [settings], "--keep"))

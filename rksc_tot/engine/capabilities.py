@@ -12,6 +12,8 @@ from rksc_tot.engine import compat
 from rksc_tot.engine.forward import Forward, Route
 from rksc_tot.engine.layers import Look
 from rksc_tot.engine.lens import find_lens
+from rksc_tot.engine.loan import loan_of
+from rksc_tot.engine.packing import worth_packing
 from rksc_tot.engine.plan import Block
 from rksc_tot.engine.vectors import GRAIN
 from rksc_tot.errors import UnsupportedModel
@@ -40,10 +42,11 @@ class Capabilities(NamedTuple):
     notes: tuple[str, ...]
 
 
-def probe(model: PreTrainedModel, arena: Arena, *, packed: bool = False) -> tuple[Forward, Capabilities]:
+def probe(model: PreTrainedModel, arena: Arena, *, packed: bool | None = False) -> tuple[Forward, Capabilities]:
     """Decode a small tree by each route, compare it with plain passes, keep the first route that agrees.
 
-    With ``packed``, linear layers are packed (see :mod:`rksc_tot.engine.packing`) for the tree, not for the plain passes.
+    With ``packed``, linear layers are packed (see :mod:`rksc_tot.engine.packing`) for the tree, not for the plain passes;
+    None: where that is usually faster. Other engines on the model wait.
 
     Raises
     ------
@@ -57,6 +60,12 @@ def probe(model: PreTrainedModel, arena: Arena, *, packed: bool = False) -> tupl
             f"layers of kind {', '.join(linear)} carry a sequential state that cannot branch inside one forward pass",
             hint="use a model whose layers all attend",
         )
+    with loan_of(model).turn(None):
+        return _probe(model, arena, worth_packing(model) if packed is None else packed)
+
+
+def _probe(model: PreTrainedModel, arena: Arena, packed: bool) -> tuple[Forward, Capabilities]:
+    config = model.config.get_text_config()
     context, notes = _context(config)
     forward = Forward(model, arena)
     ids = _sample_ids(config.vocab_size)

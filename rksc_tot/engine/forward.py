@@ -14,6 +14,7 @@ from rksc_tot.engine import compat
 from rksc_tot.engine.attention import Scratch, Tree
 from rksc_tot.engine.layers import Watched, Watcher
 from rksc_tot.engine.lens import Lens
+from rksc_tot.engine.loan import loan_of
 from rksc_tot.engine.packing import Packing
 from rksc_tot.engine.plan import Block, Plan, build
 from rksc_tot.engine.vectors import steady_rows
@@ -23,9 +24,12 @@ Route = Literal["fast", "mask"]
 
 
 class Forward:
-    """Runs plans through a model. ``stock``: the attention implementation the model was loaded with."""
+    """Runs plans through a model, which nobody has changed when this is made (see :mod:`rksc_tot.engine.loan`). ``stock``: the
+    attention implementation it was loaded with.
+    """
 
     def __init__(self, model: PreTrainedModel, arena: Arena) -> None:
+        self._loan = loan_of(model)
         self.model = model
         self.arena = arena
         self.stock = compat.stock_attention(model)
@@ -41,19 +45,29 @@ class Forward:
 
     def pack(self) -> None:
         """Compute linear layers by oneDNN from now on."""
-        self._packing = Packing(self.model)
-        self._packing.on()
+        with self._loan.turn(None):
+            self._packing = Packing(self.model)
 
     @property
     def packed(self) -> bool:
         """Whether linear layers are computed by oneDNN."""
         return self._packing is not None
 
-    def give_back(self) -> None:
+    def enter(self) -> None:
+        """Change the model as passes need it."""
+        self._set_attention(compat.FAST if self.route == "fast" else self.stock)
+        if self._packing:
+            self._packing.on()
+
+    def leave(self) -> None:
         """Leave the model as it was found."""
-        self.take("mask")
+        self._set_attention(self.stock)
         if self._packing:
             self._packing.off()
+
+    def give_back(self) -> None:
+        """Leave the model to its owner, until the next pass."""
+        self._loan.give_back()
 
     @property
     def device(self) -> torch.device:
@@ -71,13 +85,17 @@ class Forward:
         return self.model.dtype
 
     def take(self, route: Route) -> None:
-        """Switch to a route."""
-        wanted = compat.FAST if route == "fast" else self.stock
+        """Switch to a route. Raises UnsupportedModel if the model's class does not take its attention."""
+        self._loan.give_back()
+        self.route = route
+        with self._loan.turn(self):
+            pass
+
+    def _set_attention(self, wanted: str) -> None:
         if self.model.config._attn_implementation != wanted:
             self.model.set_attn_implementation(wanted)
         if self.model.config._attn_implementation != wanted:
             raise UnsupportedModel(f"its class does not take the attention function {wanted!r}")
-        self.route = route
 
     def plan(self, blocks: Sequence[Block]) -> Plan:
         """What one pass over these blocks is to do."""
@@ -88,6 +106,10 @@ class Forward:
         """Logits ``[n, V]`` of the rows ``plan.logits_at``; the KV of all rows is stored, of rows that ``watchers`` send away
         only that of the layers before. Rows whose logits are wanted must not be sent away.
         """
+        with self._loan.turn(self):
+            return self._run(plan, extent, watchers)
+
+    def _run(self, plan: Plan, extent: int, watchers: Sequence[Watcher]) -> Tensor:
         self.arena.reserve(extent)
         if self.route == "fast":
             if self.packed and not watchers:
@@ -128,12 +150,6 @@ class Forward:
     @torch.inference_mode()
     def plain(self, ids: list[int]) -> Tensor:
         """Logits ``[len(ids), V]`` of a fresh, sequential pass without any cache: what everything is measured against."""
-        route = self.route
-        self.give_back()
-        try:
+        with self._loan.turn(None):
             logits: Tensor = self.model(input_ids=torch.tensor([ids], device=self.device), use_cache=False).logits[0]
-        finally:
-            self.take(route)
-            if self._packing:
-                self._packing.on()
         return logits

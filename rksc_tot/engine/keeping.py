@@ -223,15 +223,15 @@ class TreeKeeper(Keeper):
 
     def _allotted(self, blocks: Sequence[Block], budget: int) -> list[int]:
         """What the policy allots, once it is known to be an allotment. Raises KeepError with the fault if it is none."""
-        name = f"{self.policy.kind} {self.policy.name or type(self.policy).__name__!r}"
+        name = f"{self.policy.kind} {self.policy.called!r}"
         try:
             with guarded(f"its allot, with {len(blocks)} blocks and a budget of {budget},", KeepError):
-                shares: list[Any] = list(self.policy.allot(blocks, budget))
+                shares: list[Any] = list(self.policy.allot(tuple(blocks), budget))
         except Raised as raised:
             raise KeepError(f"{name}: {raised}", hint="correct the policy") from raised.error
         fault = None if len(shares) == len(blocks) else f"allots to {len(shares)} blocks, there are {len(blocks)}"
         for share, block in zip(shares, blocks, strict=False):
-            if not isinstance(share, int | np.integer) or not 0 <= share <= block.tokens:
+            if not (type(share) is int or isinstance(share, np.integer)) or not 0 <= share <= block.tokens:
                 fault = fault or f"allots {shown(share)} to a block of {block.tokens} tokens"
             elif block.protected and share < block.tokens:
                 fault = fault or f"allots {share} to a protected block of {block.tokens} tokens"
@@ -281,11 +281,11 @@ def keeper(policy: KeepPolicy, tree: PrefixTree, forward: Forward, name: str) ->
         If it cannot be carried out there.
     """
     if policy.heeds_attention:
-        see_attention(forward, f"{policy.kind} {policy.name!r}", name)
+        see_attention(forward, f"{policy.kind} {policy.called!r}", name)
     windows = getattr(forward.model.config.get_text_config(), "sliding_window", None)
     if policy.per_head and windows:
         raise ConfigError(
-            f"{policy.kind} {policy.name!r} keeps other tokens in every head, and {name} has a window of {windows} tokens,"
+            f"{policy.kind} {policy.called!r} keeps other tokens in every head, and {name} has a window of {windows} tokens,"
             " which is one for all heads",
             hint="keep one set of tokens for all heads",
         )
@@ -294,13 +294,13 @@ def keeper(policy: KeepPolicy, tree: PrefixTree, forward: Forward, name: str) ->
     if isinstance(policy, TreePolicy):
         if policy.per_head:
             raise ConfigError(
-                f"{policy.kind} {policy.name!r} keeps other tokens in every head, and thoughts that may be visited again keep the"
-                " same in all",
+                f"{policy.kind} {policy.called!r} keeps other tokens in every head, and thoughts that may be visited again keep"
+                " the same in all",
                 hint="keep one set of tokens for all heads",
             )
         return TreeKeeper(policy, tree, forward.arena)
     raise ConfigError(
-        f"{policy.kind} {policy.name!r} is about neither a path nor a tree",
+        f"{policy.kind} {policy.called!r} is about neither a path nor a tree",
         hint="derive it from PathPolicy or TreePolicy",
     )
 

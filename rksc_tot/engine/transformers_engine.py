@@ -33,7 +33,6 @@ from rksc_tot.engine.forward import Forward
 from rksc_tot.engine.handle import KVHandle
 from rksc_tot.engine.jobs import Generation
 from rksc_tot.engine.keeping import keeper, see_attention
-from rksc_tot.engine.packing import worth_packing
 from rksc_tot.engine.process import keep_freed_memory
 from rksc_tot.engine.rehydration import against_full, compared, rehydrate
 from rksc_tot.engine.shelf import Shelf
@@ -111,7 +110,7 @@ class TransformersEngine:
         if model.device.type == "cpu":
             keep_freed_memory()
         arena = Arena(1 << 62)
-        forward, self.capabilities = probe(model, arena, packed=worth_packing(model) if pack is None else pack)
+        forward, self.capabilities = probe(model, arena, packed=pack)
         if policy.heeds_attention:
             see_attention(forward, f"eviction by {policy.name}", self.name)
         per_token = bytes_per_token(forward, arena)
@@ -134,6 +133,7 @@ class TransformersEngine:
                 raise ConfigError(
                     f"an offload budget of {store.limit} bytes", hint=f"one token of this model takes {per_token} bytes"
                 )
+            store.take()
             self._stepper.shelf = Shelf(store, tree, arena)
         if lossless:
             if keeping is None:

@@ -237,17 +237,17 @@ def chosen(policy: KeepPolicy, view: View, budget: int, rng: np.random.Generator
         with guarded(f"its select, with {len(view)} tokens and a budget of {budget},", KeepError):
             kept = policy.select(view, budget, rng)
             sets = (view.layers, view.heads) if policy.per_head else ()
+            pinned = policy.pinned(view) if isinstance(policy, PathPolicy) else 0
     except Raised as raised:
         raise KeepError(f"{name}: {raised}", hint="correct the policy") from raised.error
-    pinned = min(policy.pinned(view), budget, len(view)) if isinstance(policy, PathPolicy) else 0
-    if fault := _fault(kept, (*sets, min(budget, len(view))), len(view), pinned):
+    if fault := _fault(kept, (*sets, min(budget, len(view))), len(view), min(pinned, budget, len(view))):
         raise KeepError(f"{name} {fault}", hint="correct its select, which says what it returns")
     return kept.astype(np.int64, copy=False)
 
 
 def _fault(kept: Any, shape: tuple[int, ...], n: int, pinned: int) -> str | None:
     """What is wrong with a selection of that shape among ``n`` tokens, the first of them pinned, as the end of a sentence."""
-    if not isinstance(kept, np.ndarray) or kept.dtype.kind not in "iu":
+    if type(kept) is not np.ndarray or kept.dtype.kind not in "iu":  # a subclass may do anything
         return f"returned {shown(kept)}, not an array of integers"
     if kept.ndim != len(shape) or kept.shape[:-1] != shape[:-1]:
         return f"returned the shape {kept.shape}, not {shape}"

@@ -133,6 +133,11 @@ def test_what_is_wrong_in_a_file_is_named_with_the_file_before_a_model_is_loaded
         ('[keep]\nname = "streaming"\nbudget = 2020-01-01', "keep is {'budget': datetime.date(2020, 1, 1)}"),
         ('[keep]\nname = "streaming"\nbudget = 0', "keep policy 'streaming': budget"),
         ("[set]\nk = 0", "k"),
+        ("[set]\nk = 0x" + "f" * 8000, "set is <dict without a text> - give numbers, texts"),
+        ("keep.name = 'arborkv'\nkeep.theta." + ".".join("a" * 990) + " = 1", "keep is <dict without a text>"),
+        ('[keep]\nname = "arborkv"\n"tail=3,sinks" = 1', "keep has no setting 'tail=3,sinks'"),
+        ('[keep]\nname = "streaming:budget=3"\nrecent = 4', "keep has the name 'streaming:budget=3'"),
+        ('[keep]\nname = "arborkv"\nfit = "a,b=c.json"', "'a,b=c.json' cannot be read"),
     ],
 )
 def test_a_value_of_the_wrong_type_is_refused_with_what_is_allowed(opened, config, says):

@@ -321,6 +321,13 @@ async def test_a_wrong_selection_ends_the_generation_it_was_for_and_no_other(mak
         await settled(engine, short, long, *(completion.handle for completion in found[0]))
 
 
+class Sly(int):
+    def __lt__(self, other):
+        raise ValueError("it does not compare")
+
+    __ge__ = __le__ = __gt__ = __lt__
+
+
 ALLOTMENTS = {
     "too few": (lambda blocks: [0] * (len(blocks) - 1), r"allots to \d+ blocks, there are \d+"),
     "too many": (lambda blocks: [0] * (len(blocks) + 1), r"allots to \d+ blocks, there are \d+"),
@@ -328,6 +335,8 @@ ALLOTMENTS = {
     "less than nothing": (lambda blocks: [-1 for _ in blocks], r"allots -1 to a block of \d+ tokens"),
     "a fraction": (lambda blocks: [0.5 for _ in blocks], r"allots 0\.5 to a block of \d+ tokens"),
     "what is protected": (lambda blocks: [0 for _ in blocks], r"allots 0 to a protected block of \d+ tokens"),
+    "what compares as it likes": (lambda blocks: [Sly(0) for _ in blocks], r"allots 0 to a block of \d+ tokens"),
+    "and clears the blocks": (lambda blocks: blocks.clear(), r"its allot, .* raised AttributeError: "),
     "nothing at all": (lambda blocks: None, r"its allot, .* raised TypeError: "),
     "raises": (lambda blocks: 1 // 0, r"its allot, with \d+ blocks and a budget of \d+, raised ZeroDivisionError: "),
 }

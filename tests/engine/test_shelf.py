@@ -191,3 +191,9 @@ async def test_rows_that_heads_are_about_to_share_out_are_stowed_where_they_were
 def test_a_store_that_holds_no_token_is_refused():
     with pytest.raises(ConfigError, match=r"an offload budget of \d+ bytes - one token of this model takes \d+ bytes"):
         make(offload="cpu", offload_budget=10)
+
+
+def test_a_store_has_one_engine():
+    store = open_store("cpu", "1MiB")
+    with make(offload=store), pytest.raises(ConfigError, match="has an engine - give each engine a store of its own"):
+        make(offload=store)

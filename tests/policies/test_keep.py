@@ -69,6 +69,7 @@ def spoil(where, n):
         (np.array([0, 1, 2**64 - 1], dtype=np.uint64), False, "keeps token 18446744073709551615 of 6"),
         (spoil((1, 1, 2), 7), True, "keeps token 7 of 6"),
         (np.array([0, 2, 2]), False, "keeps a token twice"),
+        (np.ma.array([0, 1, 2], mask=True), False, "not an array of integers"),
         (spoil((0, 1, 0), 1), True, "keeps a token twice"),
         (np.array([0, 2, 1]), False, "tokens that do not ascend"),
         (np.array([2, 1, 0], dtype=np.uint8), False, "tokens that do not ascend"),
