@@ -43,9 +43,10 @@ doubled, and never made larger than the budget; ``growing_bytes``: the old and t
 
 What to expect. What is exact has no accuracy to lose, so it goes down to where a single expansion fits no more, and costs what
 is computed again: of ``arborkv`` more than of plain eviction, since a thought that lacks some tokens is as good as gone when it
-is to be exact, unless the offload tier copies it back. Where thoughts are short and end with what is known, letting go of
-what was pruned is half of it already. Policies that hold paths do little for a tree of short paths: its memory is in its breadth.
-On one long path chance does best, as the paper says; where paths are short and little of them goes, attention knows better.
+is to be exact, unless the offload tier copies it back. Only letting go of what was pruned halves the memory of most of the
+games, not of all, so some of them do not finish then. Policies that hold paths do little for a tree of short paths: its memory is
+in its breadth. On one long path chance does best, as the paper says; where paths are short and little of them goes, attention
+knows better, and a pinned prompt that fills the budget leaves room for nothing else.
 """
 
 from __future__ import annotations
