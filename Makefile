@@ -8,7 +8,7 @@ SOURCES := $(shell find rksc_tot strategies verifiers -name '*.py' -o -name '*.j
 export HF_HUB_OFFLINE := 1
 export TOKENIZERS_PARALLELISM := false
 
-.PHONY: install demo test lint types tests coverage format bench clean
+.PHONY: install demo test lint types tests slow coverage format bench clean
 
 install: $(INSTALLED)
 
@@ -27,6 +27,10 @@ types: $(WHEEL)/.installed
 
 tests: $(INSTALLED)
 	$(BIN)/pytest
+
+# More random programs against the same invariants.
+slow: $(INSTALLED)
+	$(BIN)/pytest -m slow
 
 coverage: $(INSTALLED)
 	$(BIN)/pytest --cov --cov-report=term

@@ -199,8 +199,9 @@ def test_what_is_drafted_is_no_matter_to_what_comes_out(make, plainly, policy):
     assert reduced > 30
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(100, 160))
+@pytest.mark.parametrize(
+    "seed", [*range(100, 110), *(pytest.param(n, marks=pytest.mark.slow) for n in range(110, 160))]
+)
 def test_what_is_drafted_is_no_matter_under_any_settings(make, seed):
     rng = random.Random(seed)
     options = {"max_batch_tokens": rng.choice((1, 2, 7, 64, 2048))}
@@ -216,8 +217,7 @@ def test_what_is_drafted_is_no_matter_under_any_settings(make, seed):
     assert found[0] == wanted[0]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", [*range(6), *(pytest.param(n, marks=pytest.mark.slow) for n in range(6, 30))])
 def test_programs_at_once_are_no_matter_to_each_other_nor_is_who_is_cancelled(make, seed):
     rng = random.Random(seed)
     seeds = [rng.randrange(1000) for _ in range(rng.randint(2, 4))]
