@@ -59,21 +59,28 @@ class Costs:
     """Which is cheaper for tokens whose KV is in an offload store.
 
     After the copy, or instead of it, a pass runs in any case, for what comes next on the path. So computing again costs what
-    rows add to a pass, and copying what it takes altogether. As long as one of them was never measured, it says copy; likewise
-    when so many passes went by since the last copy that its measure may be out of date.
+    rows add to a pass, and copying what it takes altogether. It says copy as long as too little is known: passes were never
+    measured, or copies fewer than :data:`TRIES` times, or none of even a quarter of the length (of a short one what every copy
+    takes is most); likewise when so many passes went by since the last copy that its measure may be out of date.
     """
 
     STALE = 512  # passes
+    TRIES = 3
+    FURTHER = 4  # times the longest copy so far
 
     def __init__(self) -> None:
         self.copying = Line()
         self.computing = Line()
         self._passes = 0  # since the last copy
+        self._copies = 0
+        self._longest = 0  # tokens
 
     def copied(self, tokens: int, seconds: float) -> None:
         """A store's own report: ``tokens`` came back in ``seconds``; on CUDA until the work was queued."""
         self.copying.tell(tokens, seconds)
         self._passes = 0
+        self._copies += 1
+        self._longest = max(self._longest, tokens)
 
     def computed(self, rows: int, seconds: float) -> None:
         """The engine's report: a pass of ``rows`` took ``seconds``."""
@@ -82,6 +89,7 @@ class Costs:
 
     def copy_is_cheaper(self, tokens: int, missing: int | None = None) -> bool:
         """Whether to copy ``tokens`` back rather than to compute again those that are ``missing``; None: all of them."""
-        if not (self.copying.known and self.computing.known) or self._passes >= self.STALE:
+        unknown = self._copies < self.TRIES or tokens > self.FURTHER * self._longest or not self.computing.known
+        if unknown or self._passes >= self.STALE:
             return True
         return self.copying.at(tokens) <= self.computing.slope * (tokens if missing is None else missing)

@@ -302,10 +302,12 @@ class PrefixTree:
                 relief = None
             elif victim is None:
                 pool = self.pool
-                needed = "running branches need" if self.policy.evicts_held else "running branches or open handles need"
+                needed, other = "running branches need", ""
+                if not self.policy.evicts_held:
+                    needed, other = "running branches or open handles need", "let another policy evict, "
                 raise CacheError(
                     f"{count} more tokens do not fit the KV budget of {pool.limit} tokens, {pool.used} of which {needed}",
-                    hint=f"raise the KV budget, by {(count - pool.available) * pool.row_bytes} bytes at least,"
+                    hint=f"{other}raise the KV budget, by {(count - pool.available) * pool.row_bytes} bytes at least,"
                     " or expand fewer branches at once",
                 )
             else:

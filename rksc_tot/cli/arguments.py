@@ -47,8 +47,6 @@ def settings_of(pairs: Sequence[str], option: str = "--set") -> dict[str, Any]:
         name, equals, value = pair.partition("=")
         if not (equals and name.isidentifier()):
             raise typer.BadParameter(f"{pair!r} is not a setting; write name=value, such as k=16", param_hint=option)
-        if name in settings:
-            raise typer.BadParameter(f"{name} is set twice", param_hint=option)
         try:
             settings[name] = json.loads(value)
         except (ValueError, RecursionError):  # also a number of thousands of digits

@@ -126,7 +126,7 @@ def keep_of(text: str) -> KeepPolicy:
     from rksc_tot.policies.keep import KEEP
 
     name, colon, settings = text.partition(":")
-    if name not in KEEP.names():  # one's own, module:attribute
+    if name not in KEEP.names() and not re.match(r"\w+=", settings):  # one's own, module:attribute
         attribute, colon, settings = settings.partition(":")
         name = f"{name}:{attribute}" if attribute else name
     if "=" in name or bool(colon) != bool(settings):

@@ -89,7 +89,7 @@ class SearchOptions(StrategyOptions):
         sibling = None if self.sibling is None else ASKS(tau=self.sibling)
         given = {} if self.audit is None else {"audit": self.audit}
         asked = RKSC(calibration=self.calibration, sibling=sibling, **given)
-        return None if self.calibration is None and sibling is None else asked.loaded()
+        return asked.loaded() if (self.calibration, sibling, self.audit) != (None, None, None) else None
 
 
 @dataclass(frozen=True)

@@ -214,9 +214,14 @@ def keep_policy(named: str | KeepPolicy | None) -> KeepPolicy | None:
     """
     if named is None or isinstance(named, KeepPolicy):
         return named
-    if not isinstance(named, str):
-        raise ConfigError(f"keep is {named!r}", hint=f"name one of {', '.join(KEEP.names())}, or None")
-    return KEEP.make(named)
+    given: object = named
+    if isinstance(given, type) and issubclass(given, KeepPolicy):
+        name = given.__name__
+        raise ConfigError(f"keep is the class {name}", hint=f"make one of it, such as {name}(budget=256)")
+    if not isinstance(given, str):
+        hint = f"name one of {', '.join(KEEP.names())}, or derive your own from PathPolicy or TreePolicy"
+        raise ConfigError(f"keep is {shown(given)}", hint=hint)
+    return KEEP.make(given)
 
 
 def keep_rng(*names: object) -> np.random.Generator:

@@ -93,7 +93,7 @@ def _reduced(ledger: Ledger, keeps: bool) -> list[tuple[str, str]]:
         told = [f"{kept.acted} times by {kept.tokens} tokens, {kept.rows} rows computed upon the rest"]
         if kept.audited:
             told.append(
-                f"audited {kept.audited}: KL {kept.kl / kept.audited:.3f}, {kept.flips} next tokens came out otherwise"
+                f"audited {kept.audited}: KL {max(0.0, kept.kl / kept.audited):.3f}, {kept.flips} next tokens came out otherwise"
             )
         lines.append(("KV reduced", "; ".join(told)))
     if drafts.drafted:

@@ -30,7 +30,20 @@ def test_before_both_were_measured_it_says_copy():
     assert costs.copy_is_cheaper(1)
 
 
-@pytest.mark.parametrize("tokens", [1, 10, 1000])
+def test_a_short_copy_that_took_long_is_not_the_last_one():
+    costs = Costs()
+    for rows in SIZES:
+        costs.computed(rows, 1e-2 + 1e-4 * rows)
+    for copies in range(10):  # what every copy takes is a millisecond
+        assert costs.copy_is_cheaper(1) == (copies < 3)
+        costs.copied(1, 1e-3)
+    assert costs.copy_is_cheaper(100)
+    costs.copied(100, 1e-3 + 1e-4)
+    assert costs.copy_is_cheaper(100)
+    assert not costs.copy_is_cheaper(1)
+
+
+@pytest.mark.parametrize("tokens", [1, 10, 800])
 def test_the_cheaper_by_the_token_is_taken(tokens):
     assert measured(lambda n: 1e-5 * n, lambda n: 8e-4 * n).copy_is_cheaper(tokens)
     assert not measured(lambda n: 8e-4 * n, lambda n: 1e-5 * n).copy_is_cheaper(tokens)

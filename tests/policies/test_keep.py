@@ -162,12 +162,17 @@ def test_a_policy_is_named_or_made_or_none():
     assert {"arborkv", "random_attention", "snapkv", "streaming"} <= set(KEEP.names())
 
 
-@pytest.mark.parametrize("named", ["h2o", "", "SnapKV", 3, RandomAttention, False])
+@pytest.mark.parametrize("named", ["h2o", "", "SnapKV", 3, False])
 def test_what_is_no_policy_is_named_in_one_sentence(named):
     with pytest.raises(ConfigError) as raised:
         keep_policy(named)
     assert repr(named) in str(raised.value)
     assert "random_attention" in str(raised.value)
+
+
+def test_a_class_is_to_be_made_one_of():
+    with pytest.raises(ConfigError, match="keep is the class RandomAttention - make one of it"):
+        keep_policy(RandomAttention)
 
 
 def test_policies_are_frozen():
