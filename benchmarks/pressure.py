@@ -149,7 +149,9 @@ def _ranked(found: dict[str, Any], suite: str) -> str:
             others = [point for other in OTHERS if (point := found.get(f"curve.{suite}.{other}.{budget}"))]
             better = all(ours["solved"] >= other["solved"] for other in others)
             worse = any(ours["solved.high"] < other["solved.low"] for other in others)
-            said.append(f"{'reproduced' if better else 'refuted' if worse else 'not told apart'} at {budget}")
+            nothing = not any(point["solved"] for point in (ours, *others))
+            verdict = "reproduced" if better else "refuted" if worse else "not told apart"
+            said.append(f"{'nothing is solved by any' if nothing else verdict} at {budget}")
     return ", ".join(said)
 
 

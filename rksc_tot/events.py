@@ -44,13 +44,17 @@ class Rejected(Event):
 
 
 class Scored(Event):
-    """A verifier gave a node its score: after ``layer`` of its decoder layers (None: all); or it was ``skipped``."""
+    """A verifier gave a node its score: after ``layer`` of its decoder layers (None: all); or it was ``skipped``.
+
+    ``exact``: False if it was read upon approximate KV.
+    """
 
     kind: Literal["scored"] = "scored"
     node: int
     score: float
     layer: int | None = None
     skipped: bool = False
+    exact: bool = True
 
 
 class Pruned(Event):

@@ -61,6 +61,17 @@ class ReducedKV(Lossy):
     kl: float = 0.0
 
 
+class ApproximateScores(Lossy):
+    """Label questions of verifiers that were answered upon approximate KV.
+
+    ``acted``: those answered upon KV that a keep policy reduced, or that was taken over from another wording. ``audited``:
+    of those, where there is a keep policy, how many were also asked upon all KV of their path; ``flips``: of those, how many
+    had another likeliest label. ``kl``: the sum over them of KL(full || approximate) of the labels, nats.
+    """
+
+    kl: float = 0.0
+
+
 class Verified(BaseModel):
     """Tokens drafted upon reduced KV and verified upon all of it (VeriCache): nothing of it is in the result.
 
@@ -107,7 +118,7 @@ class Ledger(BaseModel):
     not decoded to their end because another was decisive.
     ``phrasing``: prompts that took over the KV of another wording (ASKS). ``sibling``: thoughts that became one with a sibling
     of other words.
-    ``keep``: paths and thoughts whose KV a keep policy reduced.
+    ``keep``: paths and thoughts whose KV a keep policy reduced. ``scores``: answers to verifiers' questions upon such KV.
     ``verified``: tokens that were drafted first, where the engine is lossless.
     ``peak_kv_bytes``: most KV resident in the engine during a pass of this search, what other searches left included.
     ``nodes``: thoughts that became nodes. ``merged``: thoughts that led to a state already in the tree, or became one with a
@@ -136,6 +147,7 @@ class Ledger(BaseModel):
     phrasing: SharedKV = Field(default_factory=SharedKV)
     sibling: SharedKV = Field(default_factory=SharedKV)
     keep: ReducedKV = Field(default_factory=ReducedKV)
+    scores: ApproximateScores = Field(default_factory=ApproximateScores)
     verified: Verified = Field(default_factory=Verified)
     peak_kv_bytes: int = 0
     nodes: int = 0

@@ -30,7 +30,7 @@ class Node(BaseModel):
     ran to its end or there was none. ``skipped``: scored by the confidence it was written with, the verifier was not asked.
     ``count``: how many thoughts led here, identical texts, merged states and siblings taken in. ``finished``: the task calls
     the path a solution (complete, not necessarily right). ``pruned``: why the node was dropped, None while it is alive.
-    ``exact``: False if it stands on approximate KV.
+    ``exact``: False if it was written upon approximate KV. ``score_exact``: False if its score was read upon such.
     """
 
     model_config = ConfigDict(extra="forbid", ser_json_inf_nan="strings")
@@ -50,6 +50,7 @@ class Node(BaseModel):
     finished: bool = False
     pruned: str | None = None
     exact: bool = True
+    score_exact: bool = True
 
     _handle: Any = PrivateAttr(None)
     _thought: Thought | None = PrivateAttr(None)

@@ -64,7 +64,7 @@ async def ask_labels(search: Search, requests: Sequence[LabelRequest]) -> list[L
     if not requests:
         return []
     try:
-        return [*await search.engine.label(requests, search.account)]
+        return [*await search.label(requests)]
     except ContextOverflow as error:
         if len(requests) == 1:
             return [error]

@@ -31,4 +31,5 @@ class Likelihood(Verifier):
         logprobs = [logprob for thought in thoughts for logprob in thought.logprobs]
         if not logprobs and search.task.mode == "propose":
             return self.failure(node, "a proposed thought has no likelihood", "use another verifier, or mode 'sample'")
+        node.score_exact = all(thought.exact for thought in thoughts)
         return math.exp(sum(logprobs) / len(logprobs)) if logprobs else 1.0

@@ -76,7 +76,7 @@ class LMValue(Verifier):
             return None
         if isinstance(reply, ContextOverflow):
             return self.failure(node, str(reply))
-        node.labels = label_shares(reply)
+        node.labels, node.score_exact = label_shares(reply), reply.exact
         if search.gate is not None:
             search.gate.note(node, reply)
         if reply.outside is not None and reply.outside > 0.5:

@@ -57,7 +57,7 @@ class LMVote(Verifier):
         shares: dict[int, Score] = {}
         for number, node in enumerate(ballot, start=1):
             share = reply.probabilities[str(number)]
-            node.labels = {str(number): share, "outside": reply.outside or 0.0}
+            node.labels, node.score_exact = {str(number): share, "outside": reply.outside or 0.0}, reply.exact
             shares[node.id] = share * len(ballot) / total
         return shares
 

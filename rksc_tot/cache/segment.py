@@ -119,6 +119,11 @@ class Segment:
         return self.sound == self.reach
 
     @property
+    def borrows(self) -> bool:
+        """Whether its path stands on KV that was taken over from another."""
+        return any(segment.keep for segment in self.lineage())
+
+    @property
     def whole(self) -> bool:
         """Whether all its tokens are stored, each as the full path gives it."""
         return self.resident and self.exact and self.kept is None

@@ -12,10 +12,13 @@ from rksc_tot.policies.cgee import Reading
 
 
 class Distribution(Job):
-    """The next-token distribution after a path."""
+    """The next-token distribution after a path. ``aside``: the path was sprouted for an audit, and goes with it."""
 
-    def __init__(self, tree: PrefixTree, base: Segment, account: Account, scratch_from: int | None = None) -> None:
-        super().__init__(tree, base, account, scratch_from)
+    def __init__(
+        self, tree: PrefixTree, base: Segment, account: Account, scratch_from: int | None = None, aside: bool = False
+    ) -> None:
+        super().__init__(tree, base, account, 0 if aside else scratch_from)
+        self.aside = self.exact = aside
         tree.hold(base)
 
     def tips(self) -> list[Segment]:
@@ -30,12 +33,8 @@ class Distribution(Job):
         return logits.logprobs(row)
 
 
-class Audit(Distribution):
-    """What would come after a path upon all its KV, which is computed on the side."""
-
-
 class Labelling(Distribution):
-    """One :class:`LabelRequest`: what comes after a question, which is scratch.
+    """One :class:`LabelRequest`: what comes after a question, which is scratch and begins at ``asked_from``.
 
     ``labels``: the token ids of the spellings of each. ``layers``: of the model. ``watched``: it is read between the layers.
     """
@@ -45,12 +44,13 @@ class Labelling(Distribution):
         tree: PrefixTree,
         base: Segment,
         account: Account,
-        scratch_from: int,
+        asked_from: int,
         request: LabelRequest,
         labels: Mapping[str, list[int]],
         layers: int,
     ) -> None:
-        super().__init__(tree, base, account, scratch_from)
+        super().__init__(tree, base, account, asked_from, request.aside)
+        self.asked_from = asked_from
         self.labels = labels
         self.layers = layers
         self.exit = request.exit
@@ -63,12 +63,13 @@ class Labelling(Distribution):
 
     def read(self, logits: Logits, row: int) -> LabelScores:
         """Aggregate the spellings of each label; what fell elsewhere is ``outside``."""
-        self.book(self.layers)
+        exact = self.base.exact and not self.base.borrows
+        self.book(self.layers, exact)
         mass = {label: float(logits.logprobs(row, ids).exp().sum()) for label, ids in self.labels.items()}
         inside = sum(mass.values())
         if inside <= 0:
-            return LabelScores(dict.fromkeys(mass, 1 / len(mass)), 1.0)
-        return LabelScores({label: p / inside for label, p in mass.items()}, max(0.0, 1 - inside))
+            return LabelScores(dict.fromkeys(mass, 1 / len(mass)), 1.0, exact=exact)
+        return LabelScores({label: p / inside for label, p in mass.items()}, max(0.0, 1 - inside), exact=exact)
 
     def reads(self, layer: int) -> bool:
         """Whether the labels are read after this layer of a watched pass."""
@@ -78,9 +79,12 @@ class Labelling(Distribution):
         """Whether the pass may stop after the last of these layers."""
         return not self.trace and self.exit is not None and seen[-1][0] < self.layers and self.exit.decided(seen)
 
-    def book(self, layer: int) -> None:
-        """Note after how many layers the answer was read."""
+    def book(self, layer: int, exact: bool) -> None:
+        """Note after how many layers the answer was read, and whether it is that of the full path."""
+        if self.aside:
+            return
         ledger = self.account.ledger
+        ledger.scores.acted += not exact
         ledger.verifier_layers += layer
         ledger.verifier_layers_full += self.layers
         ledger.layer_exit.acted += layer < self.layers

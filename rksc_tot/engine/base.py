@@ -151,7 +151,8 @@ class LabelRequest:
     """Ask which label comes next after ``question`` is appended to the path. Leaves no trace in the cache.
 
     ``exit``: when the pass may stop before the last layer; None runs them all. ``trace``: report what every layer says, which
-    takes them all. Both need an engine whose :attr:`Engine.layers` is above 0.
+    takes them all. Both need an engine whose :attr:`Engine.layers` is above 0. ``aside``: ask upon all KV of the path, which
+    is computed on the side and forgotten, as an audit; needs a :class:`KeepingEngine`.
     """
 
     handle: Any
@@ -159,6 +160,7 @@ class LabelRequest:
     labels: tuple[str, ...]
     exit: ExitRule | None = None
     trace: bool = False
+    aside: bool = False
 
     def __post_init__(self) -> None:
         """Refuse labels that are none."""
@@ -185,13 +187,14 @@ class LabelScores(NamedTuple):
     """``probabilities``: of each label, summing to 1 over the labels. ``outside``: model mass on anything else, 0..1, None
     where only the labels were read (under an exit rule). ``layer``: how many decoder layers were run, None: all of them.
     ``trace``: for each layer from the first to the last the label probabilities the logit lens reads there, in the order of
-    the labels; its last row is ``probabilities``.
+    the labels; its last row is ``probabilities``. ``exact``: whether they were read upon the KV that the full path gives.
     """
 
     probabilities: Mapping[str, float]
     outside: float | None
     layer: int | None = None
     trace: tuple[tuple[float, ...], ...] | None = None
+    exact: bool = True
 
 
 @runtime_checkable

@@ -59,6 +59,7 @@ class Job:
         self.scratch_from = scratch_from
         self.prompt = 0
         self.exact = False  # whether its path is made whole before it reads on
+        self.aside = False  # whether it is an audit's, on a path of its own, and no result depends on it
         self.ended = False
         self.result: Any = None
         self.error: Exception | None = None

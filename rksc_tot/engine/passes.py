@@ -10,7 +10,7 @@ from torch import Tensor
 
 from rksc_tot.cache.prefix_tree import PrefixTree, Segment
 from rksc_tot.cache.segment import Stored
-from rksc_tot.engine.asking import Audit, Labelling
+from rksc_tot.engine.asking import Labelling
 from rksc_tot.engine.drafting import Draft
 from rksc_tot.engine.forward import Forward
 from rksc_tot.engine.jobs import Generation, Job
@@ -74,7 +74,7 @@ def claim(
     if shelf is not None:
         shelf.fetch(job, tip, job.payer, limit)
     run = _run(tree.missing(tip, job.exact)) or [(tip, len(tip.tokens) - 1)]
-    watched_from = job.scratch_from if isinstance(job, Labelling) and job.watched else None
+    watched_from = job.asked_from if isinstance(job, Labelling) and job.watched else None
     start = run[0][0].start + run[0][1]
     count = left = min(most, run[-1][0].end - start)
     pieces: list[tuple[Segment, range, dict[int, int]]] = []  # tokens of a segment, and the slots that some have
@@ -144,12 +144,14 @@ def compute(forward: Forward, tree: PrefixTree, claims: Sequence[Claim]) -> Tens
         ledger.peak_kv_bytes = max(ledger.peak_kv_bytes, held)
     for n, made in enumerate(claims):
         _book(made)
-        if not isinstance(made.job, Draft) and not _exact(made):
+        exact = _exact(made)
+        if not isinstance(made.job, Draft) and not exact:
             made.job.account.ledger.keep.rows += made.rows
         if n in asked:
+            job = asked[n].job
             if asked[n].left:
-                _take_back(tree, [part for part in made.parts if part.segment.start >= (made.job.scratch_from or 0)])
-            asked[n].answer()
+                _take_back(tree, [part for part in made.parts if part.segment.start >= job.asked_from])
+            asked[n].answer(exact and not job.base.borrows)
     return logits
 
 
@@ -181,7 +183,7 @@ def _asked(claims: Sequence[Claim]) -> dict[int, Asked]:
     for n, made in enumerate(claims):
         job, end = made.job, row + made.rows
         if isinstance(job, Labelling) and job.watched and made.block.start + made.rows == job.base.end:
-            first = row + max(0, (job.scratch_from or 0) - made.block.start)
+            first = row + max(0, job.asked_from - made.block.start)
             found[n] = Asked(job, range(first, end))
         row = end
     return found
@@ -205,7 +207,7 @@ def _book(made: Claim) -> None:
     if isinstance(job, Draft):
         ledger.verified.rows += made.rows
         return
-    if isinstance(job, Audit):
+    if job.aside:
         ledger.keep.audit_rows += made.rows
         return
     pieces = [(part.segment.start, len(part.slots), part.new) for part in made.parts]

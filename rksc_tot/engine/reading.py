@@ -32,16 +32,16 @@ class Asked:
         """Whether its rows have left before the last layer."""
         return bool(self.seen) and self.seen[-1][0] < self.job.layers
 
-    def answer(self) -> None:
-        """End the job with what was read."""
+    def answer(self, exact: bool) -> None:
+        """End the job with what was read; ``exact``: upon what the full path gives."""
         layer, probabilities = self.seen[-1]
         if any(math.isnan(p) for _, reading in self.seen for p in reading):
             self.job.fail(EngineError("the model's logits are not numbers (NaN)", hint="try dtype float32"))
             return
         trace = tuple(tuple(reading) for _, reading in self.seen) if self.job.trace else None
         labels = dict(zip(self.job.labels, probabilities, strict=True))
-        self.job.book(layer)
-        self.job.end(LabelScores(labels, self.outside, layer, trace))
+        self.job.book(layer, exact)
+        self.job.end(LabelScores(labels, self.outside, layer, trace, exact))
 
 
 class LabelReader:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from rksc_tot.engine.asking import Audit, Distribution
+from rksc_tot.engine.asking import Distribution
 from rksc_tot.engine.base import Account
 from rksc_tot.engine.handle import KVHandle
 
@@ -54,9 +54,10 @@ async def against_full(
 
     def make() -> list[Distribution]:
         jobs: list[Distribution] = []
+        aside = tree.sprout()
         for handle in handles:
-            full = tree.walk(tree.sprout(), handle.tokens)
-            jobs.append(Audit(tree, full, account, 0).after(handle.prompt_end))
+            full = tree.walk(aside, handle.tokens)
+            jobs.append(Distribution(tree, full, account, aside=True).after(handle.prompt_end))
             jobs.append(Distribution(tree, handle.segment, account).after(handle.prompt_end))
         return jobs
 

@@ -276,7 +276,7 @@ class Stepper:
         if len(running) > 1:
             last.pause()
         else:
-            stuck.account.kv_short = stuck.account.kv_short or not isinstance(last, Draft)
+            stuck.account.kv_short = stuck.account.kv_short or not (last.aside or isinstance(last, Draft))
             last.expire()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -111,35 +112,38 @@ class TransformersEngine:
             keep_freed_memory()
         arena = Arena(1 << 62)
         forward, self.capabilities = probe(model, arena, packed=pack)
-        if policy.heeds_attention:
-            see_attention(forward, f"eviction by {policy.name}", self.name)
-        per_token = bytes_per_token(forward, arena)
-        limit = kv_budget // per_token
-        if limit < 1:
-            raise ConfigError(
-                f"a KV budget of {kv_budget} bytes", hint=f"one token of this model takes {per_token} bytes"
-            )
-        arena.limit = limit
-        self._vocabulary = vocabulary_size(model.get_input_embeddings())
-        self._eos = eos_ids(model, tokenizer)
-        tree = PrefixTree(SlotPool(limit, per_token), policy)
-        store = open_store(offload, offload_budget, offload_folder)
-        self.keep = keep_policy(keep)
-        """What is kept of paths and thoughts; None: everything."""
-        keeping = None if self.keep is None else keeper(self.keep, tree, forward, self.name)
-        self._stepper = Stepper(forward, tree, max_batch_tokens, per_token, keeping)
-        if store is not None:
-            if store.limit < per_token:
+        with ExitStack() as refused:
+            refused.callback(forward.give_back)
+            if policy.heeds_attention:
+                see_attention(forward, f"eviction by {policy.name}", self.name)
+            per_token = bytes_per_token(forward, arena)
+            limit = kv_budget // per_token
+            if limit < 1:
                 raise ConfigError(
-                    f"an offload budget of {store.limit} bytes", hint=f"one token of this model takes {per_token} bytes"
+                    f"a KV budget of {kv_budget} bytes", hint=f"one token of this model takes {per_token} bytes"
                 )
-            store.take()
-            self._stepper.shelf = Shelf(store, tree, arena)
-        if lossless:
-            if keeping is None:
-                raise ConfigError("lossless drafts need a keep policy", hint="name one, or leave lossless out")
-            settings = lossless if isinstance(lossless, Lossless) else Lossless()
-            self._stepper.drafter = Drafter(settings, keeping, tree, arena, self._stepper.limit)
+            arena.limit = limit
+            self._vocabulary = vocabulary_size(model.get_input_embeddings())
+            self._eos = eos_ids(model, tokenizer)
+            tree = PrefixTree(SlotPool(limit, per_token), policy)
+            self.keep = keep_policy(keep)
+            """What is kept of paths and thoughts; None: everything."""
+            keeping = None if self.keep is None else keeper(self.keep, tree, forward, self.name)
+            self._stepper = Stepper(forward, tree, max_batch_tokens, per_token, keeping)
+            if lossless:
+                if keeping is None:
+                    raise ConfigError("lossless drafts need a keep policy", hint="name one, or leave lossless out")
+                settings = lossless if isinstance(lossless, Lossless) else Lossless()
+                self._stepper.drafter = Drafter(settings, keeping, tree, arena, self._stepper.limit)
+            if (store := open_store(offload, offload_budget, offload_folder)) is not None:
+                if store.limit < per_token:
+                    raise ConfigError(
+                        f"an offload budget of {store.limit} bytes",
+                        hint=f"one token of this model takes {per_token} bytes",
+                    )
+                store.take()
+                self._stepper.shelf = Shelf(store, tree, arena)
+            refused.pop_all()
         self.bytes_per_token = per_token
         """KV bytes of one token."""
         self.driver = Driver(self._stepper)
@@ -272,13 +276,16 @@ class TransformersEngine:
             )
         followers = [self._following(r.handle, r.question) for r in requests]
         tokens = [self._label_tokens(r.labels) for r in requests]
-        account.ledger.context_tokens += sum(r.handle.length for r in requests)
+        account.ledger.context_tokens += sum(r.handle.length for r in requests if not r.aside)
 
         def make() -> list[Labelling]:
+            tree = self._stepper.tree
+            aside = tree.sprout()
             return [
                 Labelling(
-                    self._stepper.tree, self._stepper.tree.walk(r.handle.segment, after), account, r.handle.length, r,
-                    dict(zip(r.labels, ids, strict=True)), self.forward.depth,
+                    tree,
+                    tree.walk(tree.walk(aside, r.handle.tokens) if r.aside else r.handle.segment, after),
+                    account, r.handle.length, r, dict(zip(r.labels, ids, strict=True)), self.forward.depth,
                 ).after(r.handle.prompt_end)
                 for r, after, ids in zip(requests, followers, tokens, strict=True)
             ]  # fmt: skip

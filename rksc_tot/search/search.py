@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rksc_tot.budget import Budget, BudgetReached
-from rksc_tot.engine.base import Account, Engine, KeepingEngine, SharingEngine
+from rksc_tot.engine.base import Account, Engine, KeepingEngine, LabelRequest, LabelScores, SharingEngine
 from rksc_tot.errors import ConfigError, TaskError, VerifierError
 from rksc_tot.events import Added, BudgetHit, Event, Finished, Pruned, Scored
 from rksc_tot.faults import Fault
@@ -262,6 +262,21 @@ class Search:
                 self.gate.review(audited)
                 self.gate.review_rivals(asked)
 
+    async def label(self, requests: Sequence[LabelRequest]) -> list[LabelScores | None]:
+        """What the engine says to label questions of a verifier; None where the time ran out.
+
+        A seeded share of what is answered upon reduced KV is asked again upon all of it (``ledger.scores``).
+
+        Raises
+        ------
+        ContextOverflow
+            If a path and its question do not fit the context.
+        """
+        replies = list(await self.engine.label(requests, self.account))
+        if self._reductions:
+            await self._reductions.audit_scores(requests, replies)
+        return replies
+
     def _skip(self, nodes: list[Node]) -> tuple[list[Node], list[list[Node]]]:
         """Which nodes are left to be asked about, and which groups of them only for an audit."""
         if self.gate is None or self.verifier.free:
@@ -291,7 +306,7 @@ class Search:
                 node.score = usable(score, node, self.verifier.name)
                 self._verifier_works = True
                 self._rate(node)
-                self._emit(Scored, node=node.id, score=node.score, layer=node.layer)
+                self._emit(Scored, node=node.id, score=node.score, layer=node.layer, exact=node.score_exact)
         if failed and not self._verifier_works:
             raise failed[0][1]
         for node, error in failed:

@@ -86,7 +86,7 @@ def _shared(ledger: Ledger) -> list[tuple[str, str]]:
 
 def _reduced(ledger: Ledger, keeps: bool) -> list[tuple[str, str]]:
     """What was let go of by a keep policy, if there was one, and what was drafted upon the rest."""
-    lines, kept, drafts = [], ledger.keep, ledger.verified
+    lines, kept, scores, drafts = [], ledger.keep, ledger.scores, ledger.verified
     if keeps and not kept.acted:
         lines.append(("KV reduced", "never: no path or tree outgrew what it may hold"))
     if kept.acted:
@@ -96,6 +96,12 @@ def _reduced(ledger: Ledger, keeps: bool) -> list[tuple[str, str]]:
                 f"audited {kept.audited}: KL {max(0.0, kept.kl / kept.audited):.3f}, {kept.flips} next tokens came out otherwise"
             )
         lines.append(("KV reduced", "; ".join(told)))
+    if scores.acted:
+        told = [f"{scores.acted} answers to the verifier read upon approximate KV"]
+        if scores.audited:
+            mean = scores.kl / scores.audited
+            told.append(f"audited {scores.audited}: KL {mean:.3f}, {scores.flips} likeliest labels came out otherwise")
+        lines.append(("scores", "; ".join(told)))
     if drafts.drafted:
         lines.append(
             (

@@ -275,6 +275,7 @@ def recalled(random, other, prompt=(1.0, 0.1), once=0.0):
 
 @pytest.mark.parametrize(("random", "other", "verdict"), [
     (0.8, 0.8, "reproduced at 64"), (0.8, 0.82, "not told apart at 64"), (0.6, 0.8, "refuted at 64"),
+    (0.0, 0.0, "nothing is solved by any at 64"), (0.1, 0.0, "reproduced at 64"),
 ])  # fmt: skip
 def test_a_claim_is_held_against_the_intervals(random, other, verdict):
     said = findings(recalled(("random", random), ("other", other)))

@@ -6,6 +6,7 @@ import asyncio
 import copy
 import random
 from contextlib import suppress
+from dataclasses import replace
 from typing import ClassVar
 
 import pytest
@@ -81,7 +82,7 @@ class Program:
     OPERATIONS: ClassVar = {
         "write": 6,
         "again": 3,
-        "label": 2,
+        "label": 4,
         "extend": 1,
         "release": 2,
         "reduce": 4,
@@ -95,6 +96,7 @@ class Program:
         self.handles = [engine.open(text, self.account) for text in PROMPTS]
         self.asked = []
         self.seen = []  # whether each completion was exact
+        self.answers = []  # likewise of each question
 
     async def play(self, steps):
         names, weights = zip(*self.OPERATIONS.items(), strict=True)
@@ -146,7 +148,37 @@ class Program:
         assert completion.logprobs[: len(drawn)] == pytest.approx(drawn, abs=1e-4)
 
     async def label(self):
-        await self.engine.label([LabelRequest(self.rng.choice(self.handles), " ok", ("yes", "no"))], self.account)
+        """Ask a question, then aside, upon all KV; what is exact is what a plain pass gives."""
+        handle = self.rng.choice(self.handles)
+        request = LabelRequest(handle, " ok", ("yes", "no"), trace=self.engine.layers > 0 and self.rng.random() < 0.3)
+        path = [*handle.tokens, *TOKENIZER.encode(" ok", add_special_tokens=False)]
+        with suppress(CacheError):
+            reply, asked = await self.ask(request)
+            assert asked == (2, handle.length, not reply.exact)
+            assert request.trace or reply.exact == self.shadow.exact[tuple(path)]
+            assert not reply.exact or reply.probabilities == pytest.approx(self.plain(request, path), abs=1e-4)
+            self.answers.append(reply.exact)
+            reply, asked = await self.ask(replace(request, aside=True))
+            assert asked == (0, 0, 0)
+            assert reply.exact
+            assert reply.probabilities == pytest.approx(self.plain(request, path), abs=1e-4)
+
+    async def ask(self, request):
+        """The answer; layers and tokens of context that were booked, and answers that are not exact."""
+        before = self.account.ledger.model_copy(deep=True)
+        (reply,) = await self.engine.label([request], self.account)
+        now = self.account.ledger
+        layers, context = now.verifier_layers - before.verifier_layers, now.context_tokens - before.context_tokens
+        return reply, (layers, context, now.scores.acted - before.scores.acted)
+
+    def plain(self, request, path):
+        with torch.inference_mode():
+            mass = self.shadow.model(input_ids=torch.tensor([path]), use_cache=False).logits[0, -1].double().softmax(-1)
+        of = {
+            label: float(mass[ids].sum())
+            for label, ids in zip(request.labels, self.engine._label_tokens(request.labels), strict=True)
+        }
+        return {label: part / sum(of.values()) for label, part in of.items()}
 
     async def extend(self):
         handle = self.rng.choice(self.handles)
@@ -204,16 +236,17 @@ async def play(family, route, policy, seed, steps, **options):
 
 @pytest.mark.parametrize(("family", "route", "policy"), CASES)
 async def test_what_is_said_to_be_exact_is_and_nothing_else(family, route, policy):
-    program = await play(family, route, policy, f"{family}{policy}", 25)
+    program = await play(family, route, policy, f"{family}{policy}", 45)
     assert any(program.seen)
     assert all(program.seen) == (policy == "arborkv")
+    assert all(program.answers) or policy != "arborkv"
     assert (program.shadow.inexact == 0) == (policy == "arborkv")
     assert program.shadow.looked > 40
 
 
 @pytest.mark.parametrize("policy", ["arborkv", "arborkv, lossy", "random_attention", "streaming"])
 async def test_what_comes_back_from_a_store_is_exact(policy):
-    program = await play("llama", "fast", policy, f"back {policy}", 40, offload="cpu")
+    program = await play("llama", "fast", policy, f"back {policy}", 60, offload="cpu")
     assert program.shadow.restored > 0
     assert all(program.seen) == (policy == "arborkv")
 

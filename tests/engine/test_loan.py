@@ -7,9 +7,11 @@ import threading
 import pytest
 from torch import nn
 
+from rksc_tot.cache.offload import open_store
 from rksc_tot.engine.base import Account, GenerateRequest, Sampling
 from rksc_tot.engine.loan import loan_of
 from rksc_tot.engine.transformers_engine import TransformersEngine
+from rksc_tot.errors import ConfigError
 from rksc_tot.seeds import stream_keys
 from tests.engine.conftest import byte_tokenizer, llama
 
@@ -88,6 +90,24 @@ def test_the_owner_has_his_model_back_when_all_are_closed(model):
         engine.close()
     assert model.config._attn_implementation == attention
     assert {type(layer) for layer in model.modules() if hasattr(layer, "in_features")} == {nn.Linear}
+
+
+@pytest.mark.parametrize("wrong", [
+    {"kv_budget": 1}, {"keep": "no such"}, {"lossless": True}, {"offload": "cpu", "offload_budget": 1}, {"offload": "moon"},
+])  # fmt: skip
+def test_an_engine_that_is_refused_gives_the_model_back(model, wrong):
+    stock = [type(module) for module in model.modules()]
+    with pytest.raises(ConfigError):
+        engine_on(model, pack=True, **wrong)
+    assert [type(module) for module in model.modules()] == stock
+
+
+def test_an_engine_that_is_refused_leaves_the_store_to_another(model):
+    store = open_store("cpu")
+    with pytest.raises(ConfigError, match="lossless drafts need a keep policy"):
+        engine_on(model, offload=store, lossless=True)
+    with engine_on(model, offload=store) as engine:
+        assert engine.offload_store is store
 
 
 def test_a_copy_of_a_lent_model_is_lent_to_nobody(model):

@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from rksc_tot.ledger import Ledger, ReducedKV, Verified
+from rksc_tot.ledger import ApproximateScores, Ledger, ReducedKV, Verified
 from rksc_tot.show import report
 from rksc_tot.solve import Result
 from rksc_tot.tree import ReasoningTree
@@ -35,6 +35,14 @@ def shown(ledger=None, inexact=0, **numerics):
         (
             Ledger(keep=ReducedKV(acted=3, tokens=40, rows=7, audited=4, flips=1, kl=0.5)),
             "; audited 4: KL 0.125, 1 next tokens came out otherwise",
+        ),
+        (
+            Ledger(scores=ApproximateScores(acted=3)),
+            "scores 3 answers to the verifier read upon approximate KV forward",
+        ),
+        (
+            Ledger(scores=ApproximateScores(acted=3, audited=2, kl=0.5, flips=1)),
+            "read upon approximate KV; audited 2: KL 0.250, 1 likeliest labels came out otherwise forward",
         ),
         (
             Ledger(verified=Verified(drafted=40, accepted=30, rejected=10, rounds=2)),

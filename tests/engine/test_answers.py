@@ -1,0 +1,138 @@
+"""An answer to a question says whether it was read upon the KV of the full path; asked aside, it always was."""
+
+import asyncio
+
+import pytest
+
+from rksc_tot.engine.base import Account, GenerateRequest, LabelRequest
+from rksc_tot.engine.handle import KVHandle
+from rksc_tot.policies.asks import Phrasing
+from rksc_tot.policies.cgee import Margins
+
+from .test_exactness_bit import HOT, ONE_SET, PER_HEAD, shadowed
+
+LABELS = ("yes", "no")
+POLICIES = {name: policy for name, policy in {**PER_HEAD, **ONE_SET}.items() if "arborkv" not in name}
+WAYS = {
+    "plain": {},
+    "traced": {"trace": True},
+    "may exit, does not": {"exit": Margins(thresholds={1: 1.0})},
+    "exits": {"exit": Margins(thresholds={1: 0.0})},
+}
+
+
+def ask(handle, **how):
+    return LabelRequest(handle, " ok", LABELS, **how)
+
+
+async def reduced(engine, account):
+    """The prompt, and ends of paths that a policy has reduced."""
+    root = engine.open("say yes no", account)
+    (found,) = await engine.generate([GenerateRequest(root, (1, 2, 3, 4), HOT, 40)], account)
+    lineages = {completion.handle: completion.handle.segment.lineage() for completion in found}
+    ends = [handle for handle, lineage in lineages.items() if any(segment.kept is not None for segment in lineage)]
+    assert len(ends) > 1
+    return root, ends
+
+
+def standing(engine, end):
+    """A handle at the end of the same path."""
+    with engine.driver.books():
+        place = engine.cache.walk(engine.cache.origin, end.tokens)
+        engine.cache.hold(place)
+    return KVHandle(engine, end.length, None, end.prompt_end, place=place)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("policy", POLICIES)
+async def test_answers_upon_reduced_kv_say_so_and_those_aside_are_what_a_full_path_gives(policy, way):
+    engine, _ = shadowed("llama", keep=POLICIES[policy])
+    plain, _ = shadowed("llama")
+    with engine, plain:
+        account = Account()
+        _, ends = await reduced(engine, account)
+        ledger = account.ledger
+        assert not any(reply.exact for reply in await engine.label([ask(end, **WAYS[way]) for end in ends], account))
+        assert (ledger.scores.acted, ledger.keep.audit_rows) == (len(ends), 0)
+        held, before = engine.cache.pool.used, ledger.model_copy(deep=True)
+        aside = await engine.label([ask(end, **WAYS[way], aside=True) for end in ends], account)
+        whole = [standing(plain, end) for end in ends]
+        assert aside == await plain.label([ask(handle, **WAYS[way]) for handle in whole], Account())
+        assert all(reply.exact for reply in aside)
+        shared = ends[0].prompt_end * (len(ends) - 1)  # the prompt is computed once for all of them
+        assert ledger.keep.audit_rows == sum(end.length + 3 for end in ends) - shared
+        booked = "verifier_tokens", "verifier_layers", "verifier_layers_full", "context_tokens", "scores", "layer_exit"
+        for name in (*booked, "prefill_tokens", "recomputed_tokens", "distinct_tokens"):
+            assert getattr(ledger, name) == getattr(before, name), name
+        assert engine.cache.pool.used == held  # they left nothing
+        engine.check_integrity()
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_where_a_path_is_made_whole_answers_are_exact_again(way):
+    engine, _ = shadowed("llama", keep=PER_HEAD["random_attention"])
+    with engine:
+        account = Account()
+        _, (end, *_) = await reduced(engine, account)
+        assert await engine.rehydrate([end], account) == [True]
+        (there,) = await engine.label([ask(end, **WAYS[way])], account)
+        (aside,) = await engine.label([ask(end, **WAYS[way], aside=True)], account)
+        assert there == aside
+        assert there.exact
+        assert account.ledger.scores.acted == 0
+
+
+@pytest.mark.parametrize("aside", [False, True])
+async def test_one_question_aside_and_one_as_usual_do_not_disturb_each_other(aside):
+    engine, _ = shadowed("llama", keep=PER_HEAD["snapkv"])
+    with engine:
+        account = Account()
+        root, ends = await reduced(engine, account)
+        alone = [(await engine.label([ask(end, aside=aside)], account))[0] for end in ends]
+        together = await engine.label(
+            [ask(handle, aside=how) for handle in (root, *ends, *ends) for how in (aside, not aside, aside)], account
+        )
+        assert together[3::3] == together[5::3] == alone * 2
+        engine.check_integrity()
+
+
+async def test_an_audit_that_does_not_fit_is_no_reason_to_end_a_search():
+    engine, _ = shadowed("llama", keep=PER_HEAD["random_attention"])
+    with engine:
+        account = Account()
+        root, ends = await reduced(engine, account)
+        account.kv_bytes = (account.kv_rows + 4) * engine.bytes_per_token
+        assert await engine.label([ask(root)], account) != [None]
+        assert await engine.label([ask(ends[0], aside=True)], account) == [None]
+        assert not account.kv_short
+        assert await engine.against_full(ends[:1], account) == [None]
+        assert not account.kv_short
+        engine.check_integrity()
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_answers_upon_kv_of_another_wording_are_not_exact(byte_engine, way):
+    engine, account = byte_engine, Account()
+    problem = "A shed holds 7 rakes and 12 spades; 5 are lent out. "
+    reference = engine.open(f"Solve: {problem}Answer", account)
+    rule = Phrasing(gate="lead", threshold=-1e9, audit=0)
+    borrower, verdict = await engine.open_phrasing(f"A longer question. {problem}Show it", reference, rule, account)
+    assert verdict.kept
+    own, taken = await engine.label([ask(handle, **WAYS[way]) for handle in (reference, borrower)], account)
+    assert (own.exact, taken.exact, account.ledger.scores.acted) == (True, False, 1)
+
+
+async def test_what_is_asked_aside_is_exact_though_its_path_is_reduced_while_it_waits():
+    engine, _ = shadowed("llama", keep=ONE_SET["arborkv, lossy"], max_batch_tokens=8)
+    plain, _ = shadowed("llama")
+    with engine, plain:
+        (end,) = [engine.open("say yes no no no yes yes no yes", Account())]
+        asking = asyncio.create_task(engine.label([ask(end, aside=True)], Account()))
+        while engine.forward_passes < 1:
+            await asyncio.sleep(0)
+        with engine.driver.books():
+            (job,) = engine._stepper.jobs
+            job.pause()  # as one is for which there is no room
+            (above,) = [segment for segment in job.base.lineage() if segment.slots]
+            engine.cache.reduce(above, [0])
+        assert await asking == await plain.label([ask(standing(plain, end))], Account())
