@@ -244,7 +244,9 @@ def chosen(policy: KeepPolicy, view: View, budget: int, rng: np.random.Generator
             sets = (view.layers, view.heads) if policy.per_head else ()
             pinned = policy.pinned(view) if isinstance(policy, PathPolicy) else 0
     except Raised as raised:
-        raise KeepError(f"{name}: {raised}", hint="correct the policy") from raised.error
+        unseen = view.attention is None and "NoneType" in str(raised)
+        hint = "override heeds_attention if it needs view.attention, which is None" if unseen else "correct the policy"
+        raise KeepError(f"{name}: {raised}", hint=hint) from raised.error
     if fault := _fault(kept, (*sets, min(budget, len(view))), len(view), min(pinned, budget, len(view))):
         raise KeepError(f"{name} {fault}", hint="correct its select, which says what it returns")
     return kept.astype(np.int64, copy=False)

@@ -99,6 +99,15 @@ def test_a_policy_that_cannot_say_whether_it_keeps_a_set_a_head_is_refused_too()
         chosen(Undecided(returns=np.arange(3)), view(), K, keep_rng(0))
 
 
+@pytest.mark.parametrize(
+    ("attention", "hint"), [(None, "override heeds_attention"), (np.ones((2, 2, N)), "correct the policy")]
+)
+def test_one_that_needs_attention_and_has_none_is_told_how_to_get_it(attention, hint):
+    policy = Hostile(returns=lambda view: view.attention.mean() + view.attention.no_such)
+    with pytest.raises(KeepError, match=f"raised AttributeError: .* - {hint}"):
+        chosen(policy, view(attention=attention), K, keep_rng(0))
+
+
 def test_a_policy_without_a_name_goes_by_its_class():
     class Nameless(Hostile):
         name: ClassVar[str] = ""
