@@ -150,9 +150,10 @@ class Completion(NamedTuple):
 class LabelRequest:
     """Ask which label comes next after ``question`` is appended to the path. Leaves no trace in the cache.
 
-    ``exit``: when the pass may stop before the last layer; None runs them all. ``trace``: report what every layer says, which
-    takes them all. Both need an engine whose :attr:`Engine.layers` is above 0. ``aside``: ask upon all KV of the path, which
-    is computed on the side and forgotten, as an audit; needs a :class:`KeepingEngine`.
+    ``exit``: when the pass may stop before the last layer; None runs them all, and so does KV that is not exact, for which no
+    rule was calibrated. ``trace``: report what every layer says, which takes them all. Both need an engine whose
+    :attr:`Engine.layers` is above 0. ``aside``: ask upon all KV of the path, which is computed on the side and forgotten, as
+    an audit; needs a :class:`KeepingEngine`.
     """
 
     handle: Any

@@ -144,14 +144,12 @@ def compute(forward: Forward, tree: PrefixTree, claims: Sequence[Claim]) -> Tens
         ledger.peak_kv_bytes = max(ledger.peak_kv_bytes, held)
     for n, made in enumerate(claims):
         _book(made)
-        exact = _exact(made)
-        if not isinstance(made.job, Draft) and not exact:
+        if not isinstance(made.job, Draft) and not _exact(made):
             made.job.account.ledger.keep.rows += made.rows
         if n in asked:
-            job = asked[n].job
             if asked[n].left:
-                _take_back(tree, [part for part in made.parts if part.segment.start >= job.asked_from])
-            asked[n].answer(exact and not job.base.borrows)
+                _take_back(tree, [part for part in made.parts if part.segment.start >= asked[n].job.asked_from])
+            asked[n].answer()
     return logits
 
 
@@ -184,7 +182,7 @@ def _asked(claims: Sequence[Claim]) -> dict[int, Asked]:
         job, end = made.job, row + made.rows
         if isinstance(job, Labelling) and job.watched and made.block.start + made.rows == job.base.end:
             first = row + max(0, job.asked_from - made.block.start)
-            found[n] = Asked(job, range(first, end))
+            found[n] = Asked(job, range(first, end), _exact(made) and not job.base.borrows)
         row = end
     return found
 

@@ -20,10 +20,13 @@ from rksc_tot.policies.cgee import Reading
 
 @dataclass(slots=True)
 class Asked:
-    """A question in a pass. ``rows``: those of the question, which leave when it is decided, the last one is read."""
+    """A question in a pass. ``rows``: those of the question, which leave when it is decided, the last one is read. ``exact``:
+    whether they are computed upon what the full path gives; if not, no rule has them leave.
+    """
 
     job: Labelling
     rows: range
+    exact: bool
     seen: list[Reading] = field(default_factory=list)
     outside: float | None = None
 
@@ -32,16 +35,16 @@ class Asked:
         """Whether its rows have left before the last layer."""
         return bool(self.seen) and self.seen[-1][0] < self.job.layers
 
-    def answer(self, exact: bool) -> None:
-        """End the job with what was read; ``exact``: upon what the full path gives."""
+    def answer(self) -> None:
+        """End the job with what was read."""
         layer, probabilities = self.seen[-1]
         if any(math.isnan(p) for _, reading in self.seen for p in reading):
             self.job.fail(EngineError("the model's logits are not numbers (NaN)", hint="try dtype float32"))
             return
         trace = tuple(tuple(reading) for _, reading in self.seen) if self.job.trace else None
         labels = dict(zip(self.job.labels, probabilities, strict=True))
-        self.job.book(layer, exact)
-        self.job.end(LabelScores(labels, self.outside, layer, trace, exact))
+        self.job.book(layer, self.exact)
+        self.job.end(LabelScores(labels, self.outside, layer, trace, self.exact))
 
 
 class LabelReader:
@@ -62,7 +65,7 @@ class LabelReader:
             hidden = look([asked.rows[-1] for asked in group])
             for asked, reading in zip(group, self._lens.probabilities(hidden, labels).tolist(), strict=True):
                 asked.seen.append((layer, reading))
-                if asked.job.decided(asked.seen):
+                if asked.exact and asked.job.decided(asked.seen):
                     leaving += asked.rows
                     self._open.remove(asked)
             if layer == len(self._lens.layers):

@@ -68,7 +68,7 @@ class Reductions:
             if reply is not None and not reply.exact:
                 self._answers += 1
                 if self._draws("scores", self._answers):
-                    chosen.append((replace(request, aside=True), reply))
+                    chosen.append((replace(request, aside=True, exit=None, trace=False), reply))
         if not chosen:
             return
         row = self._account.ledger.scores

@@ -68,6 +68,21 @@ async def test_answers_upon_reduced_kv_say_so_and_those_aside_are_what_a_full_pa
         engine.check_integrity()
 
 
+async def test_no_rule_stops_a_pass_upon_kv_that_it_was_not_made_for():
+    engine, _ = shadowed("llama", keep=PER_HEAD["random_attention"])
+    with engine:
+        account = Account()
+        root, (end, *_) = await reduced(engine, account)
+        requests = [ask(handle, **WAYS["exits"]) for handle in (root, end)]
+        whole, less = await engine.label(requests, account)
+        assert (whole.exact, whole.layer, less.exact, less.layer) == (True, 1, False, engine.layers)
+        assert account.ledger.layer_exit.acted == 1
+        await engine.rehydrate([end], account)
+        (again,) = await engine.label(requests[1:], account)
+        assert (again.exact, again.layer) == (True, 1)
+        engine.check_integrity()
+
+
 @pytest.mark.parametrize("way", WAYS)
 async def test_where_a_path_is_made_whole_answers_are_exact_again(way):
     engine, _ = shadowed("llama", keep=PER_HEAD["random_attention"])
