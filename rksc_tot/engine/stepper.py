@@ -53,6 +53,9 @@ class Stepper:
         self.most = max_rows
         """Rows of a pass now: fewer than ``max_rows`` after one ran out of memory."""
         self._turns = Turns()
+        self._crowded: set[int | None] = (
+            set()
+        )  # ids of accounts with running jobs that found no room last time; None: in all
         self._since_full = 0  # passes since memory ran out
         self._table: Tensor | None = None  # logits of the last pass
         self._row: dict[Segment, int] = {}  # whose they are
@@ -206,9 +209,15 @@ class Stepper:
         awaited = self._awaited()
         full: tuple[Job, CacheError] | None = None  # the first for which there is no room
         short: dict[int, Job] = {}  # likewise of each account that may hold no more
+        running = {id(job.account) for job in self.jobs if job.running}
+        closed = running & self._crowded  # who was paused there would take what running jobs wait for, time and again
+        nobody_wakes = bool(running) and None in self._crowded
+        self._crowded = set()
         for job, tip, most in self._turns.deal(self.jobs, self.tree, self.most):
             missing = [segment for segment, _ in self.tree.missing(tip, job.exact)]
             if (full and not job.running) or not taken.isdisjoint((tip, *missing)):
+                continue
+            if not job.running and (nobody_wakes or id(job.account) in closed):
                 continue
             if leaving and not leaving.isdisjoint(tip.lineage()):
                 continue
@@ -220,6 +229,8 @@ class Stepper:
                     self.keeper.ledger = job.account.ledger.keep
                 made = claim(self.tree, job, tip, most, awaited, self.limit(job.account), self.shelf)
             except CacheError as error:
+                if not waking:
+                    self._crowded.add(id(job.account) if isinstance(error, AccountFull) else None)
                 if isinstance(error, AccountFull):
                     short.setdefault(id(job.account), job)
                 else:

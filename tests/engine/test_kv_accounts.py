@@ -233,6 +233,45 @@ async def test_a_question_that_does_not_fit_goes_unanswered_and_one_that_does_le
         engine.check_integrity()
 
 
+@pytest.mark.parametrize("rows", [2, 3, 5, 7, 64])
+@pytest.mark.parametrize("tight", ["account", "engine"])
+async def test_those_who_want_the_same_room_do_not_take_it_from_each_other_for_ever(monkeypatch, tight, rows):
+    room = 40
+    with make(max_batch_tokens=rows, **({"kv_budget": room * token_bytes()} if tight == "engine" else {})) as engine:
+        account = Account(kv_bytes=room * engine.bytes_per_token if tight == "account" else None)
+        monkeypatch.setattr(engine.forward, "run", at_most(600, engine.forward.run))
+        roots = [engine.open(prompt, account) for prompt in (PROMPT, "solve 1 2 3 4\n")]
+        seen = [
+            await asyncio.gather(
+                *(engine.label([LabelRequest(root, "try" + " 1" * long + " so", LABELS)], account) for root in roots),
+                *(engine.generate([ask(root, "a", k=k, max_tokens=20, stop=())], account) for root in roots),
+                return_exceptions=True,
+            )
+            for long, k in ((30, 1), (50, 2), (70, 4))
+        ]
+        fell_short = [each for found in seen for each in found if isinstance(each, Exception)]
+        assert all(isinstance(error, CacheError) for error in fell_short)
+        assert not fell_short or tight == "engine"
+        engine.check_integrity()
+        assert [segment for segment in engine.cache.segments() if segment.pins] == []
+
+
+def token_bytes():
+    with make() as engine:
+        return engine.bytes_per_token
+
+
+def at_most(passes, run):
+    """A run that refuses to go on for ever."""
+    left = iter(range(passes))
+
+    def watched(*arguments):
+        assert next(left, None) is not None, "no end of it"
+        return run(*arguments)
+
+    return watched
+
+
 async def test_a_pass_that_fails_charges_nobody(monkeypatch):
     with make() as engine:
         account = Account(kv_bytes=30 * engine.bytes_per_token)
