@@ -337,9 +337,10 @@ class PrefixTree:
             if segment.reach and _unneeded(segment):
                 self._evict(segment)
         parent = at.parent
-        while parent is not None and parent.start >= floor and parent.reach and _unneeded(parent):
+        while parent is not None and parent.start >= floor and _unneeded(parent):
             above = parent.parent
-            self._evict(parent)
+            if parent.reach:  # else it has been forgotten already
+                self._evict(parent)
             parent = above
 
     def segments(self) -> Iterator[Segment]:

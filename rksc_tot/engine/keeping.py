@@ -95,14 +95,16 @@ class PathKeeper(Keeper):
     policy: PathPolicy
 
     def relieve(self, jobs: Sequence[Job]) -> None:
-        """Reduce the paths that have become too long. What fails, fails its job."""
+        """Reduce the paths that have become too long, but for what somebody is making whole. What fails, fails its job."""
+        whole = {s for job in jobs if job.exact and not job.ended for tip in job.tips() for s in tip.lineage()}
         for job in jobs:
             if not (isinstance(job, Generation) and job.running) or job.exact:
                 continue
             self.ledger = job.account.ledger.keep
             try:
                 for tip in job.tips():
-                    self.bring_down(tip, job.prompt)
+                    if not whole or whole.isdisjoint(tip.lineage()):
+                        self.bring_down(tip, job.prompt)
             except KeepError as error:
                 job.fail(error)
 

@@ -29,10 +29,20 @@ class Lens:
         self._head: Any = head
         self._shape = shape
 
-    def logits(self, hidden: Tensor, ids: Sequence[int] | slice) -> Tensor:
-        """Logits ``[n, len(ids)]`` of some token ids after hidden states ``[n, H]`` of any layer."""
+    def logits(self, hidden: Tensor, ids: Sequence[int]) -> Tensor:
+        """Logits ``[n, len(ids)]`` of a few token ids after hidden states ``[n, H]`` of any layer.
+
+        Summed row by row, since the last bits of a matrix product depend on how many rows it has.
+        """
         weight, bias = self._head.weight[ids], getattr(self._head, "bias", None)
-        return self._shape(nn.functional.linear(self._norm(hidden), weight, None if bias is None else bias[ids]))
+        summed = (self._norm(hidden)[:, None, :] * weight).sum(-1)
+        return self._shape(summed if bias is None else summed + bias[ids])
+
+    def all_logits(self, hidden: Tensor) -> Tensor:
+        """Logits ``[n, V]`` of all tokens, likewise."""
+        weight, bias = self._head.weight, getattr(self._head, "bias", None)
+        rows = self._norm(hidden).split(1)
+        return self._shape(torch.cat([nn.functional.linear(row, weight, bias) for row in rows]))
 
     def probabilities(self, hidden: Tensor, labels: Sequence[Sequence[int]]) -> Tensor:
         """Label probabilities ``[n, labels]`` in double precision; the spellings of a label are added up."""
@@ -81,7 +91,7 @@ def find_lens(model: PreTrainedModel, ids: list[int]) -> Lens:
     with torch.inference_mode():
         for shape in _shapes(model.config.get_text_config()):
             lens = Lens(layers, norms[0], head, shape)
-            if float((lens.logits(last[0], slice(None)).float() - logits.float()).abs().max()) <= tolerance:
+            if float((lens.all_logits(last[0]).float() - logits.float()).abs().max()) <= tolerance:
                 return lens
     raise UnsupportedModel("no logit lens: norm and output embedding do not give the model's logits")
 

@@ -75,7 +75,7 @@ class LabelReader:
     def _see_outside(self, traced: Sequence[tuple[int, Asked]], hidden: Tensor) -> None:
         if not traced:
             return
-        whole = self._lens.logits(hidden[[n for n, _ in traced]], slice(None)).double().softmax(-1)
+        whole = self._lens.all_logits(hidden[[n for n, _ in traced]]).double().softmax(-1)
         for (_, asked), probabilities in zip(traced, whole, strict=True):
             inside = float(probabilities[[id for ids in asked.job.labels.values() for id in ids]].sum())
             asked.outside = max(0.0, 1 - inside)

@@ -12,7 +12,23 @@ from rksc_tot.engine.base import Account
 from rksc_tot.engine.handle import KVHandle
 
 if TYPE_CHECKING:
+    from rksc_tot.cache.prefix_tree import PrefixTree, Segment
     from rksc_tot.engine.transformers_engine import TransformersEngine
+
+
+class Aside:
+    """Where paths are computed on the side: what they have in common once, unless their prompts end elsewhere, since the last
+    bits depend on that.
+    """
+
+    def __init__(self, tree: PrefixTree) -> None:
+        self._tree = tree
+        self._origins: dict[int, Segment] = {}  # by where the prompt ends
+
+    def path(self, handle: KVHandle) -> Segment:
+        """The end of the path of a handle there, to be held before the next one is asked for."""
+        origin = self._origins.setdefault(handle.prompt_end, self._tree.sprout())
+        return self._tree.walk(origin, handle.tokens)
 
 
 async def rehydrate(engine: TransformersEngine, handles: Sequence[KVHandle], account: Account) -> list[bool]:
@@ -54,10 +70,9 @@ async def against_full(
 
     def make() -> list[Distribution]:
         jobs: list[Distribution] = []
-        aside = tree.sprout()
+        aside = Aside(tree)
         for handle in handles:
-            full = tree.walk(aside, handle.tokens)
-            jobs.append(Distribution(tree, full, account, aside=True).after(handle.prompt_end))
+            jobs.append(Distribution(tree, aside.path(handle), account, aside=True).after(handle.prompt_end))
             jobs.append(Distribution(tree, handle.segment, account).after(handle.prompt_end))
         return jobs
 

@@ -256,10 +256,14 @@ class Stepper:
         return None if account.kv_bytes is None else account.kv_bytes // self.token_bytes
 
     def _make_way(self, stuck: Job, full: CacheError) -> None:
-        """Nothing fits: what was drafted goes; else the youngest running job is paused; the only one, or what does not fit
-        beside none, fails.
+        """Nothing fits: what was drafted goes; then audits fail; else the youngest running job is paused; the only one, or what
+        does not fit beside none, fails.
         """
         if self._crowd_out(stuck, self.jobs):
+            return
+        if audits := [job for job in self.jobs if job.aside]:
+            for audit in audits:
+                audit.fail(full)
             return
         running = [job for job in self.jobs if job.running]
         if len(running) > 1:
@@ -276,18 +280,22 @@ class Stepper:
         return False
 
     def _make_way_within(self, stuck: Job) -> None:
-        """An account may hold no more: what was drafted goes; else its youngest running job is paused; the only one, or what
-        does not fit beside none, ends with what it has.
+        """An account may hold no more: what was drafted goes; then audits end; else its youngest running job is paused; the only
+        one, or what does not fit beside none, ends with what it has.
         """
         here = [job for job in self.jobs if job.account is stuck.account]
         if self._crowd_out(stuck, here):
+            return
+        if audits := [job for job in here if job.aside]:
+            for audit in audits:
+                audit.expire()
             return
         running = [job for job in here if job.running]
         last = (running or [stuck])[-1]
         if len(running) > 1:
             last.pause()
         else:
-            stuck.account.kv_short = stuck.account.kv_short or not (last.aside or isinstance(last, Draft))
+            stuck.account.kv_short = stuck.account.kv_short or not isinstance(last, Draft)
             last.expire()
 
 

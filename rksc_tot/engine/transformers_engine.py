@@ -35,7 +35,7 @@ from rksc_tot.engine.handle import KVHandle
 from rksc_tot.engine.jobs import Generation
 from rksc_tot.engine.keeping import keeper, see_attention
 from rksc_tot.engine.process import keep_freed_memory
-from rksc_tot.engine.rehydration import against_full, compared, rehydrate
+from rksc_tot.engine.rehydration import Aside, against_full, compared, rehydrate
 from rksc_tot.engine.shelf import Shelf
 from rksc_tot.engine.stepper import Stepper
 from rksc_tot.engine.text import continuation, label_tokens
@@ -280,11 +280,10 @@ class TransformersEngine:
 
         def make() -> list[Labelling]:
             tree = self._stepper.tree
-            aside = tree.sprout()
+            aside = Aside(tree)
             return [
                 Labelling(
-                    tree,
-                    tree.walk(tree.walk(aside, r.handle.tokens) if r.aside else r.handle.segment, after),
+                    tree, tree.walk(aside.path(r.handle) if r.aside else r.handle.segment, after),
                     account, r.handle.length, r, dict(zip(r.labels, ids, strict=True)), self.forward.depth,
                 ).after(r.handle.prompt_end)
                 for r, after, ids in zip(requests, followers, tokens, strict=True)

@@ -151,3 +151,58 @@ async def test_what_is_asked_aside_is_exact_though_its_path_is_reduced_while_it_
             (above,) = [segment for segment in job.base.lineage() if segment.slots]
             engine.cache.reduce(above, [0])
         assert await asking == await plain.label([ask(standing(plain, end))], Account())
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_an_answer_is_the_same_to_the_last_bit_in_any_company(way):
+    engine, _ = shadowed("llama")
+    with engine:
+        assert engine.numerics["batch_invariant"]
+        handles = [engine.open(text, Account()) for text in ("say", "say yes no", "no: yes", "yes yes yes", "ok then")]
+        alone = [(await engine.label([ask(handle, **WAYS[way])], Account()))[0] for handle in handles]
+        assert await engine.label([ask(handle, **WAYS[way]) for handle in handles], Account()) == alone
+
+
+async def test_asked_aside_together_each_prompt_ends_where_it_did():
+    engine, _ = shadowed("llama", keep=PER_HEAD["snapkv"])
+    text = "say yes no and yes and no, and yes again, or no, and so on and on"
+    with engine:
+        handles = [engine.open(text, Account())]
+        handles += [engine.extend(engine.open(text[:cut], Account()), text[cut:]) for cut in (40, 48, 56)]
+        assert len({tuple(handle.tokens) for handle in handles}) == 1
+        assert len({handle.prompt_end for handle in handles}) == 4
+        alone = [(await engine.label([ask(handle, aside=True)], Account()))[0] for handle in handles]
+        assert len({reply.probabilities["yes"] for reply in alone}) > 1  # or this shows nothing
+        assert await engine.label([ask(handle, aside=True) for handle in handles], Account()) == alone
+        assert await engine.label([ask(handle, aside=True) for handle in handles[::-1]], Account()) == alone[::-1]
+
+
+@pytest.mark.parametrize("passes", range(1, 6))
+async def test_what_was_asked_aside_and_is_not_wanted_any_more_leaves_nothing(passes):
+    engine, _ = shadowed("llama", keep=PER_HEAD["random_attention"], max_batch_tokens=8)
+    with engine:
+        root = engine.open("say yes no", Account())
+        handles = [engine.extend(root, text) for text in (" and yes and so on", " or no, or yes, or no")]
+        asking = asyncio.create_task(engine.label([ask(handle, aside=True) for handle in handles], Account()))
+        while engine.forward_passes < passes:
+            await asyncio.sleep(0)
+        assert engine.cache.pool.used
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        engine.settle()
+        assert engine.cache.pool.used == 0
+        engine.check_integrity()
+
+
+@pytest.mark.parametrize("rows", [3, 64])
+async def test_audits_give_way_to_work_where_an_account_may_hold_no_more(rows):
+    engine, _ = shadowed("llama", keep=PER_HEAD["random_attention"], max_batch_tokens=rows)
+    with engine:
+        account = Account(kv_bytes=28 * engine.bytes_per_token)
+        root = engine.open("say yes no", account)
+        work = [engine.generate([GenerateRequest(root, (1,), HOT, 20)], account)]
+        audits = [engine.label([ask(root, aside=True)], account), engine.against_full([root], account)]
+        [(found,)], *_ = await asyncio.gather(*work, *audits)
+        assert found.finish in ("length", "eos", "stop")
+        assert not account.kv_short

@@ -314,14 +314,15 @@ async def test_a_lossy_path_that_is_rehydrated_is_exact_again(policy):
         assert account.ledger.prefill_tokens == before  # there was nothing to do
 
 
-@pytest.mark.parametrize("policy", PER_HEAD)
-async def test_a_path_may_be_made_whole_while_others_write_on_it(policy):
-    engine, shadow = shadowed("llama", None, keep=PER_HEAD[policy])
+@pytest.mark.parametrize("rows", [2048, 16, 7, 3, 1])
+@pytest.mark.parametrize("policy", [*PER_HEAD, "streaming"])
+async def test_a_path_may_be_made_whole_while_others_write_on_it(policy, rows):
+    engine, shadow = shadowed("llama", None, keep={**PER_HEAD, **ONE_SET}[policy], max_batch_tokens=rows)
     with engine:
         account = Account()
         root = engine.open("say yes no", account)
         ((found,),) = await engine.generate([GenerateRequest(root, (1,), HOT, 30)], account)
-        assert any(segment.mixed for segment in found.handle.segment.lineage())
+        assert any(segment.kept is not None for segment in found.handle.segment.lineage())
         writing = engine.generate([GenerateRequest(found.handle, (2, 3), HOT, 30)], account)
         (reply,), *whole = await asyncio.gather(
             writing, *(rehydrate_in_a_while(engine, found.handle, n) for n in range(5))
