@@ -41,6 +41,9 @@ class PrefixTree:
         """Tokens that went to make room, so far."""
         self.flawed = False
         """Whether anything was ever reduced."""
+        self.isolated = False
+        """Whether every prompt hangs from an origin of its own, so that no search finds what another has left. What is left of
+        one is forgotten once its prompt is closed and nobody needs it."""
         self.relief: Callable[[int], None] | None = None
         """Reduces what handles refer to until so many slots are free, or as far as that goes, before any of it is evicted."""
         self.shelve: Callable[[Segment], None] | None = None
@@ -119,10 +122,13 @@ class PrefixTree:
     def drop(self, at: Segment, prompt: bool = False) -> None:
         """Give a handle back, held as it was."""
         at.handles -= 1
+        lineage = at.lineage()
         if prompt:
-            for segment in at.lineage():
+            for segment in lineage:
                 segment.prompts -= 1
         self._settle(at)
+        if prompt and self._over(at):
+            self.discard(lineage[0], 0)
 
     def pin(self, at: Segment) -> None:
         """Keep the path to ``at`` resident while work runs on it."""
@@ -419,7 +425,11 @@ class PrefixTree:
         """Note that ``at`` may have become unneeded; forget it altogether if nothing of it is resident."""
         if not (at.handles or at.pins):
             at.logits = at.states = None
-        while (parent := at.parent) is not None and not at.reach and _unneeded(at):
+        over = self._over(at)
+        while (parent := at.parent) is not None and (over or not at.reach) and _unneeded(at):
+            if at.reach:
+                self._let_go(at, at.slots)
+                at.forget()
             del parent.children[at.tokens[0]]
             parent.stored_children.pop(at, None)
             at.unstow()
@@ -429,6 +439,10 @@ class PrefixTree:
         while not at.reach and at.parent is not None:
             at = at.parent
         self._victims.offer(at)  # the lowest resident one of the path: none above it is a leaf
+
+    def _over(self, at: Segment) -> bool:
+        """Whether what nobody needs of this path is of no use to anybody else."""
+        return self.isolated and not any(segment.prompts for segment in at.lineage()[:1])
 
     def _let_go(self, segment: Segment, slots: list[int]) -> None:
         self.pool.free(slots)

@@ -53,9 +53,7 @@ class Stepper:
         self.most = max_rows
         """Rows of a pass now: fewer than ``max_rows`` after one ran out of memory."""
         self._turns = Turns()
-        self._crowded: set[int | None] = (
-            set()
-        )  # ids of accounts with running jobs that found no room last time; None: in all
+        self._crowded: set[int | None] = set()  # ids of accounts whose running jobs found no room last time; None: all
         self._since_full = 0  # passes since memory ran out
         self._table: Tensor | None = None  # logits of the last pass
         self._row: dict[Segment, int] = {}  # whose they are
@@ -63,10 +61,15 @@ class Stepper:
 
     def add(self, job: Job) -> None:
         """Queue a job."""
-        job.exact = job.exact or self.drafter is not None or (self.keeper is not None and self.keeper.exact)
+        job.exact = job.exact or (self.keeper is not None and not self.lossy)
         self.jobs.append(job)
         if self.shelf is not None:
             self.shelf.prefetch(job)
+
+    @property
+    def lossy(self) -> bool:
+        """Whether work goes on upon what a keep policy has left."""
+        return self.keeper is not None and self.drafter is None and not self.keeper.exact
 
     def step(self) -> None:
         """Sample where logits are known, then compute what is missing. Ended jobs leave."""

@@ -143,6 +143,7 @@ class TransformersEngine:
                     )
                 store.take()
                 self._stepper.shelf = Shelf(store, tree, arena)
+            tree.isolated = self._stepper.lossy
             refused.pop_all()
         self.bytes_per_token = per_token
         """KV bytes of one token."""
@@ -217,7 +218,7 @@ class TransformersEngine:
         handle = KVHandle(self, len(ids), messages, len(ids), prompt=True)
 
         def place() -> None:
-            handle.place = tree.walk(tree.origin, ids)
+            handle.place = tree.walk(tree.sprout() if tree.isolated else tree.origin, ids)
             tree.hold(handle.place, prompt=True)
 
         self.driver.later(place)
