@@ -46,7 +46,7 @@ class ModelOptions:
 
         if self.model is not None and not self.model.strip():
             raise ConfigError("--model is empty", hint="name a model, or leave it out for the embedded one")
-        return self.model, self.device, self.dtype, {"kv_budget": kv_bytes(self.kv_budget)} | memory
+        return self.model, self.device, self.dtype, {"kv_budget": kv_bytes(self.kv_budget, "--kv-budget")} | memory
 
 
 @dataclass(frozen=True)
@@ -88,8 +88,11 @@ class EngineOptions(ModelOptions):
         ConfigError
             If it does not, or what is kept was fitted to another task.
         """
+        from rksc_tot.cache.size import kv_bytes
         from rksc_tot.engine.load import memory_settings
 
+        kv_bytes(self.kv_budget, "--kv-budget")
+        kv_bytes(self.offload_budget, "--offload-budget")
         importable_here(self.eviction)
         keep = None if self.keep is None else keep_of(self.keep)
         fit = getattr(keep, "fit", None)

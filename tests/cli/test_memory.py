@@ -151,7 +151,8 @@ def test_unless_asked_for_everything_is_kept_and_nothing_offloaded(opened):
         (["--offload", "tape"], "offload is 'tape' - name one of cpu, disk"),
         (["--offload", "cpu", "--offload-folder", "."], "offload to cpu has no use for the folder '.'"),
         (["--offload", "disk", "--offload-folder", "no/such"], "there is no folder 'no/such' to offload to"),
-        (["--offload", "cpu", "--offload-budget", "much"], "'much' is no KV budget"),
+        (["--offload", "cpu", "--offload-budget", "much"], "--offload-budget 'much' is no KV budget"),
+        (["--kv-budget", "-1"], "--kv-budget '-1' is no KV budget"),
         (["--keep", "snapkv:kernel=4"], "it must be odd"),
     ],
 )
