@@ -105,8 +105,9 @@ class TransformersEngine:
         pack: bool | None = None,
     ) -> None:
         kv_budget, policy = kv_bytes(kv_budget, "kv_budget"), eviction_policy(eviction)
-        if not isinstance(max_batch_tokens, int) or isinstance(max_batch_tokens, bool) or max_batch_tokens < 1:
-            raise ConfigError(f"max_batch_tokens is {shown(max_batch_tokens)}", hint="use a whole number, at least 1")
+        most: object = max_batch_tokens
+        if not isinstance(most, int) or isinstance(most, bool) or most < 1:
+            raise ConfigError(f"max_batch_tokens is {shown(most)}", hint="use a whole number, at least 1")
         drafts = lossless_settings(lossless)
         self.tokenizer = tokenizer
         self.name = name or str(model.config._name_or_path)
