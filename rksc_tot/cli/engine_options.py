@@ -12,6 +12,7 @@ import typer
 from rksc_tot.cli.arguments import importable_here, settings_of
 from rksc_tot.cli.config import Config
 from rksc_tot.errors import ConfigError
+from rksc_tot.guard import shown
 
 if TYPE_CHECKING:
     from rksc_tot.policies.keep import KeepPolicy
@@ -64,7 +65,9 @@ class EngineOptions(ModelOptions):
         typer.Option(
             metavar="NAME[:KEY=VALUE,...]",
             help="What stays of paths or thoughts that may not keep all their KV, such as random_attention:budget=256,recent=32;"
-            " also streaming, snapkv, arborkv, or your own, as a task. Results are not exact then. Default: everything stays.",
+            " see `rksc-tot policies`; or your own, as a task. Results are not exact then, unless --lossless is given. arborkv"
+            " acts when --kv-budget is full, and what it reduced is made whole before it is gone on with, unless"
+            " rehydrate=false. Default: everything stays.",
         ),
     ] = None
     lossless: Annotated[
@@ -132,8 +135,14 @@ def keep_of(text: str) -> KeepPolicy:
     if name not in KEEP.names() and not re.match(r"\w+=", settings):  # one's own, module:attribute
         attribute, colon, settings = settings.partition(":")
         name = f"{name}:{attribute}" if attribute else name
-    if "=" in name or bool(colon) != bool(settings):
-        raise ConfigError(f"--keep is {text!r}", hint="write name or name:setting=value, such as streaming:budget=256")
-    importable_here(name)
     pairs = PAIR.findall(settings)
-    return KEEP.make(name, **settings_of(pairs if ",".join(pairs) == settings else [settings], "--keep"))
+    names = [pair.partition("=")[0] for pair in pairs]
+    plain = ",".join(pairs) == settings and all(setting.isidentifier() for setting in names)
+    if "=" in name or bool(colon) != bool(settings) or not plain:
+        raise ConfigError(
+            f"--keep is {shown(text)}", hint="write name or name:setting=value, such as streaming:budget=256"
+        )
+    if twice := [setting for setting in names if names.count(setting) > 1]:
+        raise ConfigError(f"--keep is {shown(text)}, with {twice[0]} twice", hint="leave one of them out")
+    importable_here(name)
+    return KEEP.make(name, **settings_of(pairs))

@@ -84,6 +84,12 @@ def test_every_setting_of_every_policy_survives_being_written_on_the_command_lin
         ("streaming:", "--keep is 'streaming:' - write name or name:setting=value"),
         ("math:pi:", "--keep is 'math:pi:' - write name or name:setting=value"),
         ("no:Such:", "--keep is 'no:Such:' - write name or name:setting=value"),
+        ("random_attention:budget", "--keep is 'random_attention:budget' - write name or name:setting=value"),
+        ("streaming:sinks,budget=9", "--keep is 'streaming:sinks,budget=9' - write name or name:setting=value"),
+        ("streaming:2nd=9", "--keep is 'streaming:2nd=9' - write name or name:setting=value"),
+        ("streaming:budget=24,budget=12", "--keep is 'streaming:budget=24,budget=12', with budget twice - leave one"),
+        ("streaming:budget=24,sinks=1,budget=24", "with budget twice"),
+        ("arborkv:theta=1,0,1", "theta: should be a list, such as [1,0,1], not '1,0,1'"),
         ("streaming:budget=9,sinks", "budget: should be a valid integer, not '9,sinks'"),
     ],
 )
