@@ -65,9 +65,9 @@ class EngineOptions(ModelOptions):
         typer.Option(
             metavar="NAME[:KEY=VALUE,...]",
             help="What stays of paths or thoughts that may not keep all their KV, such as random_attention:budget=256,recent=32;"
-            " see `rksc-tot policies`; or your own, as a task. Results are not exact then, unless --lossless is given. arborkv"
-            " acts when --kv-budget is full, and what it reduced is made whole before it is gone on with, unless"
-            " rehydrate=false. Default: everything stays.",
+            " see `rksc-tot policies`; or your own, as a task. Results are not exact then, but with --lossless, and with arborkv,"
+            " which acts when --kv-budget is full and makes whole what is gone on with (unless rehydrate=false)."
+            " Default: everything stays.",
         ),
     ] = None
     lossless: Annotated[

@@ -131,9 +131,9 @@ class PathPolicy(KeepPolicy):
     """
 
     scope: ClassVar[Literal["path", "tree"]] = "path"
-    budget: int = Field(1024, ge=1)
-    recent: int = Field(64, ge=1)
-    pin_prompt: bool = True
+    budget: int = Field(1024, ge=1, description="tokens of KV a path may hold beside the recent ones")
+    recent: int = Field(64, ge=1, description="last tokens, which always stay")
+    pin_prompt: bool = Field(True, description="whether the whole prompt stays")
 
     def pinned(self, view: View) -> int:
         """How many of the first tokens of a view stay whatever else does."""
@@ -185,7 +185,7 @@ class TreePolicy(KeepPolicy):
     """
 
     scope: ClassVar[Literal["path", "tree"]] = "tree"
-    rehydrate: bool = True
+    rehydrate: bool = Field(True, description="whether a reduced block is made whole when the search comes back to it")
 
     @abstractmethod
     def allot(self, blocks: Sequence[Block], budget: int) -> list[int]:

@@ -11,7 +11,7 @@ from pydantic.fields import FieldInfo
 from rksc_tot.setup import usual_settings
 from rksc_tot.task import Task
 
-KINDS = {"int": "whole number", "float": "number", "str": "text", "bool": "true or false"}
+KINDS = {"int": "whole number", "float": "number", "str": "text", "bool": "true or false", "ArborFit": "file"}
 BOUNDS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
 
 

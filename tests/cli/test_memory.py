@@ -103,6 +103,17 @@ def test_what_is_no_policy_is_a_sentence_before_a_model_is_loaded(no_model, text
     assert result.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize("command", ["solve", "compare", "run"])
+def test_the_help_says_when_results_are_exact_and_where_the_settings_are(command):
+    said = " ".join(run(command, "--help").stdout.replace("│", " ").split())
+    for part in (
+        "see `rksc-tot policies`",
+        "not exact then, but with --lossless, and with arborkv, which acts when --kv-budget is full",
+        "(unless rehydrate=false)",
+    ):
+        assert part in said
+
+
 def test_a_policy_of_ones_own_is_found_in_the_current_folder(opened):
     Path("keep_here.py").write_text(OWN, encoding="utf-8")
     assert run("solve", "game24", PUZZLE, "--keep", "keep_here:Last:budget=99", *FEW).exit_code in DONE
