@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -79,8 +78,9 @@ class EngineOptions(ModelOptions):
         typer.Option(help="Where KV goes that leaves memory, to be copied back: cpu or disk. Default: nowhere."),
     ] = None
     offload_budget: Annotated[str, typer.Option(help="Most KV to hold there.")] = "1GiB"
-    offload_folder: Annotated[
-        Path | None, typer.Option(help="Where the file of --offload disk is. Default: among temporary files.")
+    offload_folder: Annotated[  # no Path, of which an empty one is the current folder
+        str | None,
+        typer.Option(metavar="<path>", help="Where the file of --offload disk is. Default: among temporary files."),
     ] = None
 
     def opened_for(self, task: Task | None = None) -> How:

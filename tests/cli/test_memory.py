@@ -145,7 +145,7 @@ def test_every_command_that_searches_tells_the_engine_all_of_it(opened, command,
             "lossless": True,
             "offload": "disk",
             "offload_budget": "64MiB",
-            "offload_folder": tmp_path,
+            "offload_folder": str(tmp_path),
         }
 
 
@@ -168,6 +168,7 @@ def test_unless_asked_for_everything_is_kept_and_nothing_offloaded(opened):
         (["--offload", "tape"], "offload is 'tape' - name one of cpu, disk"),
         (["--offload", "cpu", "--offload-folder", "."], "offload to cpu has no use for the folder '.'"),
         (["--offload", "disk", "--offload-folder", "no/such"], "there is no folder 'no/such' to offload to"),
+        (["--offload", "disk", "--offload-folder", ""], "offload_folder is '' - give the path of a folder"),
         (["--offload", "cpu", "--offload-budget", "much"], "--offload-budget 'much' is no KV budget"),
         (["--kv-budget", "-1"], "--kv-budget '-1' is no KV budget"),
         (["--keep", "snapkv:kernel=4"], "it must be odd"),
