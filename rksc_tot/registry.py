@@ -47,6 +47,14 @@ class Registry(Generic[T]):
         """All names, sorted."""
         return sorted(self._found())
 
+    def home(self, name: str) -> tuple[str, str] | None:
+        """Module and attribute of the plug-in of that name, which is not imported; None where there is none."""
+        point = self._found().get(name)
+        if point is None and _is_own(name):
+            point = EntryPoint(name, name, self.group)
+        module, _, attribute = (point.value if point else "").partition("[")[0].strip().partition(":")
+        return (module, attribute) if attribute else None
+
     def make(self, name: str, /, **options: Any) -> T:
         """The plug-in of that name with its options set.
 

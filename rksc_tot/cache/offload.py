@@ -30,6 +30,7 @@ from rksc_tot.cache.offload_memory import Slabs
 from rksc_tot.cache.records import Records
 from rksc_tot.cache.size import OFFLOAD_BUDGET, kv_bytes
 from rksc_tot.errors import CacheError, ConfigError
+from rksc_tot.guard import shown
 
 _log = logging.getLogger("rksc_tot")
 
@@ -312,7 +313,8 @@ def open_store(
     Raises
     ------
     ConfigError
-        If there is no such store or folder, the limit is not above 0, the store has no use for a folder, or it is closed.
+        If there is no such store or folder, the folder is no path, the limit is not above 0, the store has no use for a
+        folder, or it is closed.
     """
     if named is None:
         return None
@@ -324,13 +326,15 @@ def open_store(
         return named
     if named not in ("cpu", "disk"):
         raise ConfigError(f"offload is {cast('object', named)!r}", hint="name one of cpu, disk")
-    size = kv_bytes(limit)
+    size = kv_bytes(limit, "offload_budget")
     if named == "cpu":
         if folder is not None:
             raise ConfigError(
                 f"offload to cpu has no use for the folder {str(folder)!r}", hint="offload to disk, or leave it out"
             )
         return OffloadStore("memory", size, Slabs)
+    if folder is not None and (not isinstance(cast("object", folder), str | Path) or not folder):
+        raise ConfigError(f"offload_folder is {shown(folder)}", hint="give the path of a folder, or leave it out")
     if folder is not None and not Path(folder).is_dir():
         raise ConfigError(f"there is no folder {str(folder)!r} to offload to", hint="make it, or leave it out")
     return OffloadStore("disk", size, partial(SpillFile, folder=None if folder is None else Path(folder)))

@@ -33,7 +33,12 @@ class SpillFile:
         self._records = records
         self._buffer = records.room(self.step)
         self._sums: dict[int, int] = {}  # by row
-        self._file = tempfile.TemporaryFile(buffering=0, dir=folder)  # noqa: SIM115  # open as long as this lives
+        try:
+            self._file = tempfile.TemporaryFile(buffering=0, dir=folder)  # noqa: SIM115  # open as long as this lives
+        except OSError as error:
+            if (where := folder or tempfile.tempdir) is None:  # the system has none, which the error says
+                raise
+            raise OSError(error.errno, f"{error.strerror or error}, in the folder {str(where)!r}") from error
         self._closing = weakref.finalize(self, self._file.close)
 
     def put(self, rows: range, arena: Arena, slots: list[int]) -> None:

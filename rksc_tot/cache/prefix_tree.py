@@ -289,7 +289,7 @@ class PrefixTree:
             keys = [(k, s) for s in self.segments() if s.payer is payer and (k := self._victims.key(s)) is not None]
             if not keys:
                 raise AccountFull(
-                    f"{count} more tokens do not fit the {limit} this search may hold, {payer.kv_rows} of which are in use",
+                    f"{_more(count)} the {limit} this search may hold, {payer.kv_rows} of which are in use",
                     hint="raise its budget of KV bytes or expand fewer branches at once",
                 )
             for _, victim in sorted(keys):
@@ -312,7 +312,7 @@ class PrefixTree:
                 if not self.policy.evicts_held:
                     needed, other = "running branches or open handles need", "let another policy evict, "
                 raise CacheError(
-                    f"{count} more tokens do not fit the KV budget of {pool.limit} tokens, {pool.used} of which {needed}",
+                    f"{_more(count)} the KV budget of {pool.limit} tokens, {pool.used} of which {needed}",
                     hint=f"{other}raise the KV budget, by {(count - pool.available) * pool.row_bytes} bytes at least,"
                     " or expand fewer branches at once",
                 )
@@ -463,3 +463,8 @@ class PrefixTree:
 def _unneeded(segment: Segment) -> bool:
     """Whether nobody refers to a segment, or to anything below."""
     return segment.parent is not None and not (segment.handles or segment.pins or segment.children)
+
+
+def _more(count: int) -> str:
+    """The begin of a sentence about tokens for which there is no room."""
+    return "1 more token does not fit" if count == 1 else f"{count} more tokens do not fit"

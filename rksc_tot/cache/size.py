@@ -22,8 +22,10 @@ UNITS = {"": 1, "b": 1} | {
 }
 
 
-def kv_bytes(size: int | str) -> int:
+def kv_bytes(size: int | str, called: str = "") -> int:
     """A KV budget in bytes, at most :data:`MOST`: a whole number, or a text such as ``64MiB``, ``1.5 GiB`` or ``67108864``.
+
+    ``called``: the setting or option that it was given as, for the message.
 
     Raises
     ------
@@ -39,6 +41,7 @@ def kv_bytes(size: int | str) -> int:
         found = given
     if found < 1:
         raise ConfigError(
-            f"{shown(size)} is no KV budget", hint="give bytes above 0, such as 64MiB, 1.5GiB, 500MB or 67108864"
+            f"{called} {shown(size)} is no KV budget".lstrip(),
+            hint="give bytes above 0, such as 64MiB, 1.5GiB, 500MB or 67108864",
         )
     return min(found, MOST)

@@ -11,6 +11,9 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from rksc_tot.errors import ConfigError
+from rksc_tot.guard import shown
+
 Seed = Annotated[int, typer.Option(help="Of every random draw.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Write JSON to stdout and nothing else.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
@@ -40,13 +43,19 @@ def importable_here(*names: str | None) -> None:
         sys.path.append(os.getcwd())
 
 
-def settings_of(pairs: Sequence[str], option: str = "--set") -> dict[str, Any]:
-    """``["k=16", "name=text"]`` as a dict; values are JSON where they can be read as such. ``option``: what they belong to."""
+def settings_of(pairs: Sequence[str]) -> dict[str, Any]:
+    """``["k=16", "name=text"]`` as a dict; values are JSON where they can be read as such.
+
+    Raises
+    ------
+    ConfigError
+        If one is not ``name=value``.
+    """
     settings: dict[str, Any] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not (equals and name.isidentifier()):
-            raise typer.BadParameter(f"{pair!r} is not a setting; write name=value, such as k=16", param_hint=option)
+            raise ConfigError(f"--set is {shown(pair)}", hint="write name=value, such as k=16")
         try:
             settings[name] = json.loads(value)
         except (ValueError, RecursionError):  # also a number of thousands of digits

@@ -171,6 +171,16 @@ def verifiers(debug: Debug = False) -> None:
         write_list(VERIFIERS)
 
 
+@app.command()
+def policies(debug: Debug = False) -> None:
+    """List the policies that --keep takes, each with its settings."""
+    with one_sentence(debug):
+        from rksc_tot.cli.output import write_list
+        from rksc_tot.policies.keep import KEEP
+
+        write_list(KEEP)
+
+
 def open_engine(
     model: str | None, device: str = "cpu", dtype: str = "float32", memory: Mapping[str, Any] | None = None
 ) -> Engine:

@@ -12,6 +12,7 @@ from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin
 
 import typer
 
+from rksc_tot.cache.size import MOST
 from rksc_tot.cli.failing import one_sentence
 from rksc_tot.errors import ConfigError
 from rksc_tot.guard import shown
@@ -41,6 +42,10 @@ Config = Annotated[
         help="A TOML file of options, named without the dashes; keep and set may be tables. The command line goes first.",
     ),
 ]
+
+
+SIZES = ("kv-budget", "offload-budget", "max-kv")
+"""Options that are sizes in bytes, texts or numbers."""
 
 
 class Known(NamedTuple):
@@ -106,10 +111,13 @@ def _value(what: str, name: str, option: Known, value: Any) -> Any:
     """A value as the command line would give it."""
     if isinstance(value, dict) and name in TABLES:
         return TABLES[name](what, value)
+    if name in SIZES and isinstance(value, int) and not isinstance(value, bool):
+        return str(min(value, MOST))
     said, kinds = KINDS[option.type]
     values = value if option.several and isinstance(value, list) else [value]
     if not all(isinstance(one, kinds) and isinstance(one, bool) == (option.type is bool) for one in values):
         more = ", or a list of them" * option.several + ", or a table" * (name in TABLES)
+        more += ", or a whole number of bytes" * (name in SIZES)
         raise ConfigError(f"{what} is {shown(value)}", hint=f"it takes {said}{more}")
     if option.least is not None and any(one < option.least for one in values):
         raise ConfigError(f"{what} is {shown(value)}", hint=f"it is {option.least:g} at least")

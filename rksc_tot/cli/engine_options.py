@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,6 +11,7 @@ import typer
 from rksc_tot.cli.arguments import importable_here, settings_of
 from rksc_tot.cli.config import Config
 from rksc_tot.errors import ConfigError
+from rksc_tot.guard import shown
 
 if TYPE_CHECKING:
     from rksc_tot.policies.keep import KeepPolicy
@@ -46,7 +46,7 @@ class ModelOptions:
 
         if self.model is not None and not self.model.strip():
             raise ConfigError("--model is empty", hint="name a model, or leave it out for the embedded one")
-        return self.model, self.device, self.dtype, {"kv_budget": kv_bytes(self.kv_budget)} | memory
+        return self.model, self.device, self.dtype, {"kv_budget": kv_bytes(self.kv_budget, "--kv-budget")} | memory
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,9 @@ class EngineOptions(ModelOptions):
         typer.Option(
             metavar="NAME[:KEY=VALUE,...]",
             help="What stays of paths or thoughts that may not keep all their KV, such as random_attention:budget=256,recent=32;"
-            " also streaming, snapkv, arborkv, or your own, as a task. Results are not exact then. Default: everything stays.",
+            " see `rksc-tot policies`; or your own, as a task. Results are not exact then, but with --lossless, and with arborkv,"
+            " which acts when --kv-budget is full and makes whole what is gone on with (unless rehydrate=false)."
+            " Default: everything stays.",
         ),
     ] = None
     lossless: Annotated[
@@ -76,8 +78,9 @@ class EngineOptions(ModelOptions):
         typer.Option(help="Where KV goes that leaves memory, to be copied back: cpu or disk. Default: nowhere."),
     ] = None
     offload_budget: Annotated[str, typer.Option(help="Most KV to hold there.")] = "1GiB"
-    offload_folder: Annotated[
-        Path | None, typer.Option(help="Where the file of --offload disk is. Default: among temporary files.")
+    offload_folder: Annotated[  # no Path, of which an empty one is the current folder
+        str | None,
+        typer.Option(metavar="<path>", help="Where the file of --offload disk is. Default: among temporary files."),
     ] = None
 
     def opened_for(self, task: Task | None = None) -> How:
@@ -88,8 +91,11 @@ class EngineOptions(ModelOptions):
         ConfigError
             If it does not, or what is kept was fitted to another task.
         """
+        from rksc_tot.cache.size import kv_bytes
         from rksc_tot.engine.load import memory_settings
 
+        kv_bytes(self.kv_budget, "--kv-budget")
+        kv_bytes(self.offload_budget, "--offload-budget")
         importable_here(self.eviction)
         keep = None if self.keep is None else keep_of(self.keep)
         fit = getattr(keep, "fit", None)
@@ -129,8 +135,14 @@ def keep_of(text: str) -> KeepPolicy:
     if name not in KEEP.names() and not re.match(r"\w+=", settings):  # one's own, module:attribute
         attribute, colon, settings = settings.partition(":")
         name = f"{name}:{attribute}" if attribute else name
-    if "=" in name or bool(colon) != bool(settings):
-        raise ConfigError(f"--keep is {text!r}", hint="write name or name:setting=value, such as streaming:budget=256")
-    importable_here(name)
     pairs = PAIR.findall(settings)
-    return KEEP.make(name, **settings_of(pairs if ",".join(pairs) == settings else [settings], "--keep"))
+    names = [pair.partition("=")[0] for pair in pairs]
+    plain = ",".join(pairs) == settings and all(setting.isidentifier() for setting in names)
+    if "=" in name or bool(colon) != bool(settings) or not plain:
+        raise ConfigError(
+            f"--keep is {shown(text)}", hint="write name or name:setting=value, such as streaming:budget=256"
+        )
+    if twice := [setting for setting in names if names.count(setting) > 1]:
+        raise ConfigError(f"--keep is {shown(text)}, with {twice[0]} twice", hint="leave one of them out")
+    importable_here(name)
+    return KEEP.make(name, **settings_of(pairs))

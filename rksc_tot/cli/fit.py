@@ -60,14 +60,17 @@ def arborkv(
                 )
         finally:
             engine.close()
-        found.fit.save(out)
-        if as_json:
-            features = [feature._asdict() for feature in found.features]
-            print(
-                strict_json(
-                    {"fit": found.fit.model_dump(mode="json"), "interval": found.interval, "features": features}
+        try:
+            found.fit.save(out)
+        finally:  # what was measured is shown even where it cannot be written
+            if as_json:
+                features = [feature._asdict() for feature in found.features]
+                print(
+                    strict_json(
+                        {"fit": found.fit.model_dump(mode="json"), "interval": found.interval, "features": features}
+                    )
                 )
-            )
-        else:
-            Console().print(fitted(found))
+            else:
+                Console().print(fitted(found))
+        if not as_json:
             Console().print(f"written to {out}", markup=False)

@@ -106,7 +106,7 @@ class LimitOptions:
         """As a budget. Raises ConfigError."""
         from rksc_tot.cache.size import kv_bytes
 
-        kv = None if self.max_kv is None else kv_bytes(self.max_kv)
+        kv = None if self.max_kv is None else kv_bytes(self.max_kv, "--max-kv")
         return _budget("--max", self.max_tokens, self.max_nodes, self.max_verifier_calls, self.max_seconds, kv)
 
 

@@ -21,7 +21,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from pydantic import Field
 
@@ -30,7 +30,8 @@ from rksc_tot.cache.prefix_tree import PrefixTree, Segment
 from rksc_tot.engine.base import Account, Finish
 from rksc_tot.engine.jobs import Generation, Job, Twig
 from rksc_tot.engine.keeping import Keeper
-from rksc_tot.errors import CacheError, KeepError
+from rksc_tot.errors import CacheError, ConfigError, KeepError
+from rksc_tot.guard import shown
 from rksc_tot.ledger import Verified
 from rksc_tot.settings import Settings
 
@@ -54,6 +55,24 @@ class Lossless(Settings):
     kind = "lossless"
     horizon: int = Field(32, ge=1, le=1024)
     share: float = Field(0.5, gt=0, le=1, allow_inf_nan=False)
+
+
+def lossless_settings(given: bool | Lossless) -> Lossless | None:
+    """How drafts are written, None for none; True stands for the usual settings.
+
+    Raises
+    ------
+    ConfigError
+        If it is neither true nor false nor such settings.
+    """
+    if isinstance(given, bool):
+        return Lossless() if given else None
+    if not isinstance(cast("object", given), Lossless):
+        raise ConfigError(
+            f"lossless is {shown(given)}",
+            hint="it takes True, False or a Lossless object, such as Lossless(horizon=16)",
+        )
+    return given
 
 
 class Draft(Generation):
@@ -229,7 +248,7 @@ class Drafter:
             job.pause()
         except KeepError as error:
             self._broken = True
-            _log.warning("nothing is drafted any more: %s", error)
+            _log.warning("nothing is drafted any more: %s", " ".join(str(error).split()))
         except CacheError:
             job.crowd_out()
         for twin in twins:

@@ -151,7 +151,12 @@ def memory_settings(
     ConfigError
         It says which are wrong, or which one is missing.
     """
-    settings = {"kv_budget": kv_bytes(kv_budget), "eviction": eviction_policy(eviction), "keep": keep_policy(keep)}
+    settings: dict[str, Any] = {"kv_budget": kv_bytes(kv_budget, "kv_budget")}
+    settings |= {"eviction": eviction_policy(eviction), "keep": keep_policy(keep)}
+    if not isinstance(lossless, bool):
+        from rksc_tot.engine.drafting import lossless_settings
+
+        lossless_settings(lossless)
     if lossless and keep is None:
         raise ConfigError(
             "lossless means to verify what was drafted upon reduced KV, and nothing reduces it",

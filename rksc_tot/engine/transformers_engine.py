@@ -27,7 +27,7 @@ from rksc_tot.engine.base import (
 )
 from rksc_tot.engine.capabilities import probe
 from rksc_tot.engine.chat import following_tokens, prompt_tokens
-from rksc_tot.engine.drafting import Drafter, Lossless
+from rksc_tot.engine.drafting import Drafter, Lossless, lossless_settings
 from rksc_tot.engine.driver import CLOSED, Driver
 from rksc_tot.engine.facts import bytes_per_token, eos_ids, vocabulary_size
 from rksc_tot.engine.forward import Forward
@@ -40,6 +40,7 @@ from rksc_tot.engine.shelf import Shelf
 from rksc_tot.engine.stepper import Stepper
 from rksc_tot.engine.text import continuation, label_tokens
 from rksc_tot.errors import CacheError, ConfigError, ContextOverflow, EngineError
+from rksc_tot.guard import shown
 from rksc_tot.policies.eviction import EvictionPolicy, eviction_policy
 from rksc_tot.policies.keep import KeepPolicy, PathPolicy, keep_policy
 from rksc_tot.task import Prompt
@@ -103,9 +104,11 @@ class TransformersEngine:
         max_batch_tokens: int = 2048,
         pack: bool | None = None,
     ) -> None:
-        kv_budget, policy = kv_bytes(kv_budget), eviction_policy(eviction)
-        if max_batch_tokens < 1:
-            raise ConfigError(f"max_batch_tokens is {max_batch_tokens}", hint="use at least 1")
+        kv_budget, policy = kv_bytes(kv_budget, "kv_budget"), eviction_policy(eviction)
+        most: object = max_batch_tokens
+        if not isinstance(most, int) or isinstance(most, bool) or most < 1:
+            raise ConfigError(f"max_batch_tokens is {shown(most)}", hint="use a whole number, at least 1")
+        drafts = lossless_settings(lossless)
         self.tokenizer = tokenizer
         self.name = name or str(model.config._name_or_path)
         if model.device.type == "cpu":
@@ -130,11 +133,10 @@ class TransformersEngine:
             """What is kept of paths and thoughts; None: everything."""
             keeping = None if self.keep is None else keeper(self.keep, tree, forward, self.name)
             self._stepper = Stepper(forward, tree, max_batch_tokens, per_token, keeping)
-            if lossless:
+            if drafts is not None:
                 if keeping is None:
                     raise ConfigError("lossless drafts need a keep policy", hint="name one, or leave lossless out")
-                settings = lossless if isinstance(lossless, Lossless) else Lossless()
-                self._stepper.drafter = Drafter(settings, keeping, tree, arena, self._stepper.limit)
+                self._stepper.drafter = Drafter(drafts, keeping, tree, arena, self._stepper.limit)
             if (store := open_store(offload, offload_budget, offload_folder)) is not None:
                 if store.limit < per_token:
                     raise ConfigError(

@@ -73,9 +73,10 @@ class ArborFit(Sealed):
         }
         for what, (made_for, there) in found.items():
             if made_for != there:
+                dtype = ", and another dtype gives other weights" if what == "weights" and model == self.model else ""
                 raise ConfigError(
                     f"the {self.kind} was made for something else: {what} {made_for} of {self.model!r},"
-                    f" not {there} of {model!r}",
+                    f" not {there} of {model!r}{dtype}",
                     hint=self.again,
                 )
 

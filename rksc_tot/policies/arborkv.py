@@ -51,13 +51,13 @@ class ArborKV(TreePolicy):
     """
 
     name: ClassVar[str] = "arborkv"
-    theta: Theta = (1.0, 0.0, 1.0)
-    offset: Finite = 0.0
-    fit: ArborFit | None = None
-    decay: float = Field(0.5, ge=0, le=FARTHEST)
-    sinks: int = Field(4, ge=0)
-    tail: int = Field(8, ge=0)
-    within: Literal["attention", "random"] = "attention"
+    theta: Theta = Field((1.0, 0.0, 1.0), description="of search value, boundary entropy and attention")
+    offset: Finite = Field(0.0, description="added to what theta weighs")
+    fit: ArborFit | None = Field(None, description="of `rksc-tot fit arborkv`; it has theta and offset")
+    decay: float = Field(0.5, ge=0, le=FARTHEST, description="λ of the tree distance")
+    sinks: int = Field(4, ge=0, description="first tokens of a path that stay")
+    tail: int = Field(8, ge=0, description="last tokens of a block that stay")
+    within: Literal["attention", "random"] = Field("attention", description="which tokens of a block stay beside these")
 
     @classmethod
     def from_fit(cls, fit: ArborFit, **settings: Any) -> ArborKV:

@@ -5,8 +5,9 @@ Keys stay as they were rotated, at the positions of their tokens, so a policy re
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -130,9 +131,9 @@ class PathPolicy(KeepPolicy):
     """
 
     scope: ClassVar[Literal["path", "tree"]] = "path"
-    budget: int = Field(1024, ge=1)
-    recent: int = Field(64, ge=1)
-    pin_prompt: bool = True
+    budget: int = Field(1024, ge=1, description="tokens of KV a path may hold beside the recent ones")
+    recent: int = Field(64, ge=1, description="last tokens, which always stay")
+    pin_prompt: bool = Field(True, description="whether the whole prompt stays")
 
     def pinned(self, view: View) -> int:
         """How many of the first tokens of a view stay whatever else does."""
@@ -184,7 +185,7 @@ class TreePolicy(KeepPolicy):
     """
 
     scope: ClassVar[Literal["path", "tree"]] = "tree"
-    rehydrate: bool = True
+    rehydrate: bool = Field(True, description="whether a reduced block is made whole when the search comes back to it")
 
     @abstractmethod
     def allot(self, blocks: Sequence[Block], budget: int) -> list[int]:
@@ -218,10 +219,27 @@ def keep_policy(named: str | KeepPolicy | None) -> KeepPolicy | None:
     if isinstance(given, type) and issubclass(given, KeepPolicy):
         name = given.__name__
         raise ConfigError(f"keep is the class {name}", hint=f"make one of it, such as {name}(budget=256)")
+    if isinstance(given, Mapping):
+        settings = ", ".join(f"{key}={shown(given[key])}" for key in given if key != "name")
+        _refuse_settings(given, given.get("name"), settings)
+    if isinstance(given, str) and (written := re.fullmatch(r"(.+?):(\w+=.*)", given, re.DOTALL)):
+        plain = re.fullmatch(r"\w+=[\d.]+(,\w+=[\d.]+)*", written[2])
+        _refuse_settings(given, written[1], written[2].replace(",", ", ") if plain else "setting=value")
     if not isinstance(given, str):
         hint = f"name one of {', '.join(KEEP.names())}, or derive your own from PathPolicy or TreePolicy"
         raise ConfigError(f"keep is {shown(given)}", hint=hint)
     return KEEP.make(given)
+
+
+def _refuse_settings(given: object, name: object, settings: str) -> None:
+    """Refuse a name with settings, as the command line has them, if there is such a policy."""
+    home = KEEP.home(name) if isinstance(name, str) else None
+    if home is not None:
+        module, made = home
+        raise ConfigError(
+            f"keep is {shown(given)}",
+            hint=f"in Python its class is given the settings, {made}({settings}), after from {module} import {made}",
+        )
 
 
 def keep_rng(*names: object) -> np.random.Generator:

@@ -29,8 +29,8 @@ class RandomAttention(PathPolicy):
     """
 
     name: ClassVar[str] = "random_attention"
-    sets: Sets = "head"
-    granularity: int = Field(1, ge=1)
+    sets: Sets = Field("head", description="tokens of their own for each layer and KV head, or one set for all")
+    granularity: int = Field(1, ge=1, description="positions that stay or go together")
 
     @property
     def per_head(self) -> bool:

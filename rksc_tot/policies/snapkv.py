@@ -28,8 +28,8 @@ class SnapKV(PathPolicy):
     """
 
     name: ClassVar[str] = "snapkv"
-    sets: Sets = "head"
-    kernel: int = Field(5, ge=1)
+    sets: Sets = Field("head", description="tokens of their own for each layer and KV head, or one set for all")
+    kernel: int = Field(5, ge=1, description="neighbours whose mean a score is; odd")
 
     @field_validator("kernel")
     @classmethod

@@ -23,7 +23,7 @@ class Streaming(PathPolicy):
     """
 
     name: ClassVar[str] = "streaming"
-    sinks: int = Field(4, ge=0)
+    sinks: int = Field(4, ge=0, description="first tokens, which always stay")
 
     def select(self, view: View, budget: int, rng: np.random.Generator) -> Kept:
         return highest(np.zeros(len(view)), budget, max(self.sinks, self.pinned(view)))

@@ -1,7 +1,8 @@
-"""The settings of a strategy, a verifier or a task, for a person to choose."""
+"""The settings of a strategy, a verifier, a task or a keep policy, for a person to choose."""
 
 from __future__ import annotations
 
+import json
 from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel
@@ -10,7 +11,7 @@ from pydantic.fields import FieldInfo
 from rksc_tot.setup import usual_settings
 from rksc_tot.task import Task
 
-KINDS = {"int": "whole number", "float": "number", "str": "text", "bool": "true or false"}
+KINDS = {"int": "whole number", "float": "number", "str": "text", "bool": "true or false", "ArborFit": "file"}
 BOUNDS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
 
 
@@ -30,10 +31,21 @@ def setting_lines(plug_in: object, base: type) -> list[str]:
     common = base.model_fields if issubclass(base, BaseModel) else {}
     own = {name: getattr(plug_in, name) for name in fields if name not in common}
     return [
-        f"{name}={value!r}  {_range(fields[name])}"
+        f"{name}={_written(value)}  {_range(fields[name])}"
         for name, value in own.items()
-        if value is None or isinstance(value, str | int | float)  # a function is nothing to type in
+        if all(
+            one is None or isinstance(one, str | int | float) for one in _members(value)
+        )  # a function is nothing to type in
     ]
+
+
+def _members(value: object) -> tuple[object, ...]:
+    return value if isinstance(value, tuple) else (value,)
+
+
+def _written(value: object) -> str:
+    """A value as the command line has it; of a text, with quotes."""
+    return json.dumps(value, separators=(",", ":")) if isinstance(value, tuple) else repr(value)
 
 
 def _range(field: FieldInfo) -> str:
@@ -46,5 +58,7 @@ def _range(field: FieldInfo) -> str:
 def _kind(annotation: Any) -> str:
     if get_origin(annotation) is Literal:
         return " or ".join(map(str, get_args(annotation)))
+    if get_origin(annotation) is tuple:
+        return "list" if Ellipsis in get_args(annotation) else f"list of {len(get_args(annotation))}"
     parts = get_args(annotation) or (annotation,)
     return " or ".join(KINDS.get(part.__name__, part.__name__) for part in parts if part is not type(None))

@@ -287,10 +287,15 @@ def test_the_halves_of_an_entry_give_their_room_back_each_by_itself(named):
     [
         (("gpu",), "offload is 'gpu' - name one of cpu, disk"),
         ((3,), "offload is 3"),
-        (("cpu", 0), "0 is no KV budget"),
+        (("cpu", 0), "offload_budget 0 is no KV budget"),
         (("disk", "-1MiB"), "'-1MiB' is no KV budget"),
         (("disk", "1MiB", "no/such/folder"), "there is no folder 'no/such/folder'"),
         (("disk", "1MiB", __file__), "there is no folder"),
+        (("disk", "1MiB", ""), "offload_folder is '' - give the path of a folder, or leave it out"),
+        (("disk", "1MiB", 5), "offload_folder is 5 - give the path"),
+        (("disk", "1MiB", ["/tmp"]), "offload_folder is ['/tmp'] - give the path"),
+        (("disk", "1MiB", True), "offload_folder is True - give the path"),
+        (("disk", "1MiB", b"/tmp"), "offload_folder is b'/tmp' - give the path"),
         (("cpu", "1MiB", "."), "no use for the folder '.'"),
     ],
 )

@@ -262,8 +262,8 @@ def test_an_unwritable_folder_stops_the_store_once_and_loses_nothing(tmp_path, w
         if root:
             os.seteuid(0)
     (sentence,) = warnings()
-    assert sentence.endswith("is computed again: Permission denied")
-    assert store.failed == "Permission denied"
+    assert sentence.endswith(f"is computed again: Permission denied, in the folder {str(folder)!r}")
+    assert store.failed == f"Permission denied, in the folder {str(folder)!r}"
     store.check_integrity()
     store.close()
 

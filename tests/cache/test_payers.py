@@ -10,6 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from rksc_tot.cache.pool import SlotPool
 from rksc_tot.cache.prefix_tree import PrefixTree
 from rksc_tot.errors import AccountFull, CacheError
+from rksc_tot.policies.eviction import EVICTION
 
 ROOM = 12
 LIMITS = (5, 8)
@@ -173,6 +174,23 @@ def test_an_account_with_all_in_use_is_full_and_the_sentence_has_the_numbers():
     with pytest.raises(AccountFull, match="2 more tokens do not fit the 4 this search may hold, 3 of which are in use"):
         tree.make_room_within(2, one.limit, one)
     assert at.resident
+
+
+def test_of_one_token_for_which_there_is_no_room_the_sentences_speak_as_of_one():
+    tree, one = make_tree(), Purse(3)
+    at = tree.walk(tree.origin, [1, 2, 3])
+    tree.hold(at)
+    compute(tree, at, one)
+    tree.pin(at)
+    with pytest.raises(AccountFull, match=r"^1 more token does not fit the 3 this search may hold"):
+        tree.make_room_within(1, one.limit, one)
+    full = PrefixTree(SlotPool(3), EVICTION.make("none"))
+    at = full.walk(full.origin, [1, 2, 3])
+    full.hold(at)
+    compute(full, at, Purse(9))
+    full.pin(at)
+    with pytest.raises(CacheError, match=r"^1 more token does not fit the KV budget of 3 tokens"):
+        full.make_room(1)
 
 
 @pytest.mark.parametrize("wrong", [-1, 1])

@@ -7,6 +7,7 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
+from rksc_tot.cache.size import MOST
 from rksc_tot.cli import commands as cli
 from rksc_tot.cli.config import options_of
 from rksc_tot.cli.failing import USAGE
@@ -89,6 +90,15 @@ def test_a_policy_and_the_settings_of_a_strategy_may_be_tables(opened):
     assert opened[2][-1]["keep"].name == "streaming"
 
 
+def test_a_size_may_be_a_number_of_bytes_there_too(opened):
+    config = "kv-budget = 1000000\nmax-kv = 800_000\noffload = 'cpu'\noffload-budget = 2000000\n[set]\nk = 6\n"
+    assert solved(config=config)["budget"] == {"kv_bytes": 800_000}
+    memory = opened[0][-1]
+    assert (memory["kv_budget"], memory["offload_budget"]) == (1_000_000, "2000000")
+    solved(config="kv-budget = 0x" + "f" * 8000 + "\n[set]\nk = 6\n")
+    assert opened[1][-1]["kv_budget"] == MOST
+
+
 def test_an_option_that_must_be_given_may_be_given_there():
     assert run("run", "game24", "p.jsonl", config='out = "r.jsonl"\ntrees = true\n[set]\nk = 4\n').exit_code == 0
     [line] = [json.loads(line) for line in Path("r.jsonl").read_text().splitlines()]
@@ -128,6 +138,10 @@ def test_what_is_wrong_in_a_file_is_named_with_the_file_before_a_model_is_loaded
         ("seed = 1.5", "seed is 1.5 - it takes a whole number"),
         ('max-seconds = "1"', "max-seconds is '1' - it takes a number"),
         ("set = [1]", "set is [1] - it takes a text, or a list of them, or a table"),
+        ("kv-budget = 0", "--kv-budget '0' is no KV budget"),
+        ("max-kv = -1", "--max-kv '-1' is no KV budget"),
+        ("offload-budget = true", "offload-budget is True - it takes a text, or a whole number of bytes"),
+        ("kv-budget = 1.5", "kv-budget is 1.5 - it takes a text, or a whole number of bytes"),
         ("keep = 3", "keep is 3 - it takes a text, or a table"),
         ("[keep]\nbudget = 3", 'keep has no name - write name = "random_attention", or another one'),
         ('[keep]\nname = "streaming"\nbudget = 2020-01-01', "keep is {'budget': datetime.date(2020, 1, 1)}"),

@@ -84,6 +84,12 @@ def test_every_setting_of_every_policy_survives_being_written_on_the_command_lin
         ("streaming:", "--keep is 'streaming:' - write name or name:setting=value"),
         ("math:pi:", "--keep is 'math:pi:' - write name or name:setting=value"),
         ("no:Such:", "--keep is 'no:Such:' - write name or name:setting=value"),
+        ("random_attention:budget", "--keep is 'random_attention:budget' - write name or name:setting=value"),
+        ("streaming:sinks,budget=9", "--keep is 'streaming:sinks,budget=9' - write name or name:setting=value"),
+        ("streaming:2nd=9", "--keep is 'streaming:2nd=9' - write name or name:setting=value"),
+        ("streaming:budget=24,budget=12", "--keep is 'streaming:budget=24,budget=12', with budget twice - leave one"),
+        ("streaming:budget=24,sinks=1,budget=24", "with budget twice"),
+        ("arborkv:theta=1,0,1", "theta: should be a list, such as [1,0,1], not '1,0,1'"),
         ("streaming:budget=9,sinks", "budget: should be a valid integer, not '9,sinks'"),
     ],
 )
@@ -95,6 +101,17 @@ def test_what_is_no_policy_is_a_sentence_before_a_model_is_loaded(no_model, text
     assert result.exit_code == USAGE
     assert says in result.stderr
     assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", ["solve", "compare", "run"])
+def test_the_help_says_when_results_are_exact_and_where_the_settings_are(command):
+    said = " ".join(run(command, "--help").stdout.replace("│", " ").split())
+    for part in (
+        "see `rksc-tot policies`",
+        "not exact then, but with --lossless, and with arborkv, which acts when --kv-budget is full",
+        "(unless rehydrate=false)",
+    ):
+        assert part in said
 
 
 def test_a_policy_of_ones_own_is_found_in_the_current_folder(opened):
@@ -128,7 +145,7 @@ def test_every_command_that_searches_tells_the_engine_all_of_it(opened, command,
             "lossless": True,
             "offload": "disk",
             "offload_budget": "64MiB",
-            "offload_folder": tmp_path,
+            "offload_folder": str(tmp_path),
         }
 
 
@@ -151,7 +168,9 @@ def test_unless_asked_for_everything_is_kept_and_nothing_offloaded(opened):
         (["--offload", "tape"], "offload is 'tape' - name one of cpu, disk"),
         (["--offload", "cpu", "--offload-folder", "."], "offload to cpu has no use for the folder '.'"),
         (["--offload", "disk", "--offload-folder", "no/such"], "there is no folder 'no/such' to offload to"),
-        (["--offload", "cpu", "--offload-budget", "much"], "'much' is no KV budget"),
+        (["--offload", "disk", "--offload-folder", ""], "offload_folder is '' - give the path of a folder"),
+        (["--offload", "cpu", "--offload-budget", "much"], "--offload-budget 'much' is no KV budget"),
+        (["--kv-budget", "-1"], "--kv-budget '-1' is no KV budget"),
         (["--keep", "snapkv:kernel=4"], "it must be odd"),
     ],
 )

@@ -52,7 +52,7 @@ class Faulty(PathPolicy):
     name: ClassVar[str] = "faulty"
 
     def select(self, view, budget, rng):
-        raise ZeroDivisionError("one by nought")
+        raise ZeroDivisionError("one\n  by nought")
 
 
 POLICIES = {

@@ -20,10 +20,17 @@ from rksc_tot.policies.streaming import Streaming
         ({"offload": "cpu", "offload_folder": "/"}, "offload to cpu has no use for the folder"),
         ({"offload": "tape"}, "offload is 'tape' - name one of cpu, disk"),
         ({"offload": "disk", "offload_folder": "no/such"}, "there is no folder 'no/such'"),
-        ({"offload": "cpu", "offload_budget": 0}, "0 is no KV budget"),
+        ({"offload": "cpu", "offload_budget": 0}, "offload_budget 0 is no KV budget"),
         ({"keep": "lru"}, "there is no keep policy 'lru'"),
         ({"keep": 3}, "keep is 3 - name one of arborkv"),
-        ({"kv_budget": "much"}, "'much' is no KV budget"),
+        ({"kv_budget": "much"}, "kv_budget 'much' is no KV budget"),
+        *(
+            (
+                {"keep": "streaming", "lossless": wrong},
+                f"lossless is {wrong!r} - it takes True, False or a Lossless object",
+            )
+            for wrong in ("no", "yes", "", 0, 2, [], None, Lossless)
+        ),
         ({"eviction": "fifo"}, "no eviction policy 'fifo'"),
     ],
 )

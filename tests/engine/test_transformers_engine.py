@@ -191,7 +191,7 @@ async def test_branches_that_cannot_fit_the_budget_end_in_a_sentence():
     with TransformersEngine(llama(len(tokenizer)), tokenizer, kv_budget=10_000) as engine:
         account = Account()
         root = engine.open(PROMPT, account)
-        with pytest.raises(CacheError, match="do not fit the KV budget"):
+        with pytest.raises(CacheError, match="1 more token does not fit the KV budget"):
             await engine.generate([ask(root, k=32, max_tokens=50)], account)
         engine.check_integrity()
         assert len(await engine.generate([ask(root, k=1, max_tokens=2)], account)) == 1
@@ -336,8 +336,12 @@ async def test_a_path_never_outgrows_the_context(engine):
 
 def test_settings_out_of_range_name_the_value():
     tokenizer = build_tokenizer()
-    with pytest.raises(ConfigError, match="max_batch_tokens is 0"):
-        TransformersEngine(llama(len(tokenizer)), tokenizer, max_batch_tokens=0)
+    for wrong in (0, -1, "x", 2.5, True, None):
+        with pytest.raises(ConfigError) as refused:
+            TransformersEngine(llama(len(tokenizer)), tokenizer, max_batch_tokens=wrong)
+        assert str(refused.value) == f"max_batch_tokens is {wrong!r} - use a whole number, at least 1"
+    with pytest.raises(ConfigError, match="lossless is 'no' - it takes True, False or a Lossless object"):
+        TransformersEngine(llama(len(tokenizer)), tokenizer, keep="streaming", lossless="no")
     with pytest.raises(ConfigError, match="KV budget of 10 bytes"):
         TransformersEngine(llama(len(tokenizer)), tokenizer, kv_budget=10)
 

@@ -58,6 +58,21 @@ def test_a_fit_is_shown_and_written(monkeypatch, found):
     assert "not known" in run("fit", "arborkv", "game24", *PUZZLES).stdout
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no device that is always full")
+def test_a_fit_that_cannot_be_written_is_shown_all_the_same(monkeypatch, found):
+    monkeypatch.setattr(cli, "open_engine", lambda *_: player())
+    monkeypatch.setattr(arborkv, "fit_arborkv", lambda *_, **options: found)
+    monkeypatch.setattr("rksc_tot.cli.fit.check_writable", lambda out: None)  # whoever may not write to /dev
+    done = run("fit", "arborkv", "game24", *PUZZLES, "--out", "/dev/full")
+    assert done.exit_code == USAGE
+    assert done.stderr == "error: '/dev/full' cannot be written: No space left on device\n"
+    assert f"{found.fit.theta[0]:.4g}" in done.stdout
+    assert "written to" not in done.stdout
+    done = run("fit", "arborkv", "game24", *PUZZLES, "--out", "/dev/full", "--json")
+    assert done.exit_code == USAGE
+    assert ArborFit.model_validate(json.loads(done.stdout)["fit"]) == found.fit
+
+
 def test_the_file_is_used_by_a_search_and_said_by_its_result(file):
     keep = ["--keep", f"arborkv:fit={file},tail=2", "--kv-budget", "2MiB"]
     record = json.loads(run("solve", "game24", PUZZLES[0], "--json", *keep, "--set", "k=8").stdout)
@@ -106,7 +121,7 @@ def test_a_file_that_was_edited_is_refused_before_a_model_is_loaded(monkeypatch,
         ([], "no problem to learn from"),
         ([*PUZZLES, "--out", "no/such/f.json"], "'no/such/f.json' cannot be written"),
         ([*PUZZLES, "--model", " "], "--model is empty"),
-        ([*PUZZLES, "--kv-budget", "much"], "'much' is no KV budget"),
+        ([*PUZZLES, "--kv-budget", "much"], "--kv-budget 'much' is no KV budget"),
         ([*PUZZLES, "--strategy", "nope"], "no strategy 'nope'"),
     ],
 )

@@ -197,7 +197,11 @@ def test_it_holds_for_what_it_was_made_for_by_whatever_name(made):
     [
         ({"task": "poems"}, "task game24 of 'tiny', not poems of 'tiny'"),
         ({"layers": 7, "model": "other"}, "layers 6 of 'tiny', not 7 of 'other'"),
-        ({"weights": "f123456789abcdef"}, "weights 0123456789ab of 'tiny', not f123456789ab of 'tiny'"),
+        (
+            {"weights": "f123456789abcdef"},
+            "weights 0123456789ab of 'tiny', not f123456789ab of 'tiny', and another dtype gives other weights",
+        ),
+        ({"weights": "f123456789abcdef", "model": "b"}, "weights 0123456789ab of 'tiny', not f123456789ab of 'b'"),
     ],
 )
 def test_another_model_or_task_is_refused_and_what_differs_is_said(made, changes, message):

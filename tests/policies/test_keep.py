@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from pydantic import ValidationError
 
 from rksc_tot.errors import CacheError, ConfigError, KeepError
 from rksc_tot.policies.keep import KEEP, PathPolicy, View, chosen, highest, keep_policy, keep_rng
 from rksc_tot.policies.random_attention import RandomAttention
+from rksc_tot.policies.streaming import Streaming
 
 N, K = 6, 3
 
@@ -184,8 +184,70 @@ def test_a_class_is_to_be_made_one_of():
         keep_policy(RandomAttention)
 
 
+@pytest.mark.parametrize(
+    ("named", "call", "module"),
+    [
+        ("random_attention:budget=24", "RandomAttention(budget=24)", "rksc_tot.policies.random_attention"),
+        ("streaming:budget=24,recent=2", "Streaming(budget=24, recent=2)", "rksc_tot.policies.streaming"),
+        ("arborkv:theta=[1,0,1]", "ArborKV(setting=value)", "rksc_tot.policies.arborkv"),
+        ("mine:Last:budget=9", "Last(budget=9)", "mine"),
+        ({"name": "streaming"}, "Streaming()", "rksc_tot.policies.streaming"),
+        (
+            {"name": "random_attention", "sets": "one"},
+            "RandomAttention(sets='one')",
+            "rksc_tot.policies.random_attention",
+        ),
+    ],
+)
+def test_settings_beside_a_name_are_told_to_go_to_the_class_and_where_that_is(named, call, module):
+    with pytest.raises(ConfigError) as raised:
+        keep_policy(named)
+    made = call.partition("(")[0]
+    assert str(raised.value) == (
+        f"keep is {named!r} - in Python its class is given the settings, {call}, after from {module} import {made}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("named", "says"),
+    [
+        ("lru:budget=9", "there is no keep policy 'lru:budget=9' - there are arborkv"),
+        ({"name": "lru"}, "keep is {'name': 'lru'} - name one of arborkv"),
+        ({"name": 3}, "keep is {'name': 3} - name one of arborkv"),
+        ({}, "keep is {} - name one of arborkv"),
+    ],
+)
+def test_a_name_of_no_policy_is_that_whatever_settings_are_beside_it(named, says):
+    with pytest.raises(ConfigError) as raised:
+        keep_policy(named)
+    assert str(raised.value).startswith(says)
+
+
+class Before(Streaming):
+    def __init__(self, x=1):
+        self.x = x
+        super().__init__()
+
+
+class After(Streaming):
+    def __init__(self, x=1):
+        super().__init__()
+        self.x = x
+
+
+@pytest.mark.parametrize("policy", [Before, After])
+def test_a_policy_that_sets_attributes_is_told_to_have_fields(policy):
+    for make in (policy, lambda: KEEP.make(f"{__name__}:{policy.__name__}")):
+        with pytest.raises(ConfigError) as raised:
+            make()
+        assert str(raised.value) == (
+            f"{policy.__name__} is frozen, its x cannot be set - settings are annotated fields of the class, such as "
+            "x: int = 1, without an __init__"
+        )
+
+
 def test_policies_are_frozen():
-    with pytest.raises(ValidationError, match="frozen"):
+    with pytest.raises(ConfigError, match="is frozen, its"):
         RandomAttention().budget = 7
 
 

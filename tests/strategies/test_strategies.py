@@ -3,7 +3,6 @@
 from collections import Counter
 
 import pytest
-from pydantic import ValidationError
 
 from rksc_tot.budget import Budget
 from rksc_tot.engine.mock import MockEngine
@@ -245,5 +244,5 @@ def test_a_bad_option_names_field_and_value(options, message):
 
 
 def test_strategies_hold_no_state():
-    with pytest.raises(ValidationError, match="frozen"):
+    with pytest.raises(ConfigError, match="is frozen, its"):
         BFS().b = 3
