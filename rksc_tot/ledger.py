@@ -92,7 +92,7 @@ class Verified(BaseModel):
 
 
 class Ledger(BaseModel):
-    """Counters of one search. All are whole numbers but ``seconds``.
+    """Counters of one search. All are whole numbers but ``seconds`` and the sums ``kl``.
 
     They are about this search on this engine as it found it: KV that earlier searches left resident is used, not computed
     again, so figures are compared on a fresh engine or after ``engine.clear()``.

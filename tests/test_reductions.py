@@ -1,13 +1,17 @@
 """What a keep policy does to a search is looked at: thoughts written, and scores read, upon reduced KV."""
 
+import asyncio
 import random
 from math import log
 
 import pytest
 
-from rksc_tot import RKSC, load_engine, solve, stream
+from rksc_tot import RKSC, asolve, load_engine, solve, solve_many, stream
 from rksc_tot.engine.base import Account, LabelRequest, LabelScores
 from rksc_tot.errors import CacheError
+from rksc_tot.policies.arborkv import ArborKV
+from rksc_tot.policies.random_attention import RandomAttention
+from rksc_tot.policies.snapkv import SnapKV
 from rksc_tot.policies.streaming import Streaming
 from rksc_tot.search.reductions import Reductions
 from rksc_tot.seeds import stream_key
@@ -92,6 +96,56 @@ def test_a_lossless_search_reads_all_its_scores_upon_full_kv():
     assert all(node.score_exact for node in result.tree)
 
 
+# -- searches on one engine -----------------------------------------------------------------------------------------------
+
+LOSSY = {
+    "random_attention": (RandomAttention(budget=8, recent=2), {}),
+    "one set": (RandomAttention(budget=10, recent=2, sets="one", pin_prompt=False), {}),
+    "snapkv": (SnapKV(budget=10, recent=2), {}),
+    "streaming": (Streaming(budget=10, recent=2), {}),
+    "arborkv": (ArborKV(rehydrate=False), {"kv_budget": "1MiB"}),
+}
+
+
+@pytest.mark.parametrize("policy", LOSSY)
+def test_a_search_finds_the_same_whatever_others_have_left_or_are_doing(policy):
+    keep, memory = LOSSY[policy]
+    with load_engine(keep=keep, **memory) as engine:
+        first = solve("game24", "4 5 6 10", engine=engine, rksc=RKSC(audit=0.0), **SEARCH)
+        assert first.ledger.keep.rows > 0
+        assert engine.kv_bytes == 0  # nobody would ever read on from there
+        solve("game24", "4 5 6 10", engine=engine, seed=1, **SEARCH)
+        again = solve("game24", "4 5 6 10", engine=engine, rksc=RKSC(audit=0.0), **SEARCH)
+        assert again.tree == first.tree
+        if not memory:  # there is room for all of them
+            same = {"rksc": RKSC(audit=0.0), **SEARCH}
+            for outcome in solve_many("game24", ["4 5 6 10"] * 3, engine=engine, concurrency=3, **same):
+                assert outcome.result.tree == first.tree
+        assert engine.kv_bytes == 0
+        engine.check_integrity()
+
+
+@pytest.mark.parametrize("lossless", [False, True])
+async def test_what_a_search_shares_with_others_it_shares_only_where_that_changes_nothing(lossless):
+    with load_engine(keep=KEEP, lossless=lossless) as engine:
+        one, two = (engine.open("4 5 6 10\n", Account()) for _ in range(2))
+        assert (one.segment is two.segment) == lossless
+
+
+@pytest.mark.parametrize("passes", [1, 3, 6])
+async def test_a_search_that_is_cancelled_leaves_nothing_either(passes):
+    with load_engine(keep=KEEP) as engine:
+        searching = asyncio.create_task(asolve("game24", "4 5 6 10", engine=engine, **SEARCH))
+        while engine.forward_passes < passes:
+            await asyncio.sleep(0)
+        searching.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await searching
+        engine.settle()
+        assert engine.kv_bytes == 0
+        engine.check_integrity()
+
+
 # -- alone -----------------------------------------------------------------------------------------------------------------
 
 
@@ -153,7 +207,7 @@ async def test_answers_that_mostly_come_out_otherwise_are_warned_of():
     await reductions.audit_scores([REQUEST] * 5, [reply(0.1, 0.9)] * 3 + [reply(0.9, 0.1)] * 2)
     [(topic, said)] = warned
     assert topic == "scores"
-    assert said.startswith("3 of 5 audited answers to verifiers' questions are otherwise upon all KV")
+    assert said.startswith("3 of the 5 answers to verifiers' questions audited so far are otherwise upon all KV")
 
 
 async def test_where_there_is_no_room_for_an_audit_that_is_said_and_the_search_goes_on():
@@ -190,4 +244,4 @@ async def test_thoughts_after_which_the_model_mostly_goes_on_otherwise_are_warne
     assert (ledger.keep.audited, ledger.keep.flips, ledger.keep.kl) == (4, 3, pytest.approx(1.0))
     [(topic, said)] = warned
     assert topic == "keep"
-    assert said.startswith("after 3 of 4 audited thoughts")
+    assert said.startswith("after 3 of the 4 thoughts audited so far")

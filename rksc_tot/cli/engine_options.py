@@ -109,15 +109,16 @@ class EngineOptions(ModelOptions):
         )  # fmt: skip
 
     def told(self, how: How) -> dict[str, Any]:
-        """What results depend on of how the engine was opened; of the KV budget only where that decides what is kept."""
+        """What results depend on of how the engine was opened; of what makes room only where that decides what is left."""
         model, device, dtype, memory = how
         keep, lossless = memory["keep"], memory["lossless"]
         told: dict[str, Any] = {"model": model or "embedded", "device": device, "dtype": dtype}
         if keep is not None:
             told["keep"] = keep.told()
             told["lossless"] = lossless
-            if not (lossless or getattr(keep, "rehydrate", True)):
-                told["kv_budget"] = memory["kv_budget"]
+            if not (lossless or getattr(keep, "rehydrate", False)):
+                told |= {name: memory[name] for name in ("kv_budget", "offload", "offload_budget")}
+                told["eviction"] = memory["eviction"].name
         return told
 
 

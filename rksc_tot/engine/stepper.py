@@ -271,8 +271,11 @@ class Stepper:
         running = [job for job in self.jobs if job.running]
         if len(running) > 1:
             running[-1].pause()
-        else:
-            (running or [stuck])[0].fail(full)
+            return
+        last = (running or [stuck])[0]
+        if isinstance(last, Generation):
+            full = CacheError(f"{full}; they may still write {last.thirst * self.token_bytes} bytes of KV")
+        last.fail(full)
 
     def _crowd_out(self, stuck: Job, jobs: Sequence[Job]) -> bool:
         """Let go of what was drafted of a generation, best of the one that is stuck, else of the youngest. False if none was."""

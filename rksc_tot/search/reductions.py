@@ -59,7 +59,9 @@ class Reductions:
         for pair in found:
             if pair is not None:
                 _count(row, pair[0], pair[1])
-        self._alarm("keep", row, "after {} of {} audited thoughts the model goes on otherwise than upon all their KV")
+        self._alarm(
+            "keep", row, "after {} of the {} thoughts audited so far the model goes on otherwise than upon all their KV"
+        )
 
     async def audit_scores(self, requests: Sequence[LabelRequest], replies: Sequence[LabelScores | None]) -> None:
         """Compare answers to label questions with those upon the full paths; the first of a search always."""
@@ -82,7 +84,9 @@ class Reductions:
                 there, got = wanted.probabilities, reply.probabilities
                 _count(row, _divergence(there, got), max(there, key=there.__getitem__) == max(got, key=got.__getitem__))
         self._alarm(
-            "scores", row, "{} of {} audited answers to verifiers' questions are otherwise upon all KV of their paths"
+            "scores",
+            row,
+            "{} of the {} answers to verifiers' questions audited so far are otherwise upon all KV of their paths",
         )
 
     def _draws(self, what: str, which: object) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from types import TracebackType
+from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.live import Live
@@ -91,10 +92,10 @@ class LiveTree:
         tree = Tree(plain(self.title, "bold"), guide_style="dim")
         self._grow(tree, 0, opened, best, signs, options.max_width)
         yield tree
-        yield _legend(signs)
-        yield _status(self.view)
+        yield _legend(signs, self.view.approximate)
+        yield _status(self.view, signs)
 
-    def _grow(self, tree: Tree, id: int, opened: set[int], best: set[int], signs: dict[str, str], width: int) -> None:
+    def _grow(self, tree: Tree, id: int, opened: set[int], best: set[int], signs: dict[str, Any], width: int) -> None:
         width -= GUIDE
         if width < NARROWEST:
             opened = set()
@@ -109,15 +110,33 @@ class LiveTree:
             tree.add(Text(f"{signs['more']} {', '.join([*folded, *kinds])}", style="dim", no_wrap=True))
 
 
-_SIGNS = {"best": "▶ ", "times": "×", "done": "●", "cut": "✗", "more": "…"}
-_ASCII = {"best": "> ", "times": "x", "done": "=", "cut": "pruned:", "more": "..."}
+_SIGNS: dict[str, Any] = {
+    "best": "▶ ",
+    "times": "×",
+    "done": "●",
+    "cut": "✗",
+    "more": "…",
+    "about": "≈",
+    "long": "ellipsis",
+}
+_ASCII: dict[str, Any] = {
+    "best": "> ",
+    "times": "x",
+    "done": "=",
+    "cut": "pruned:",
+    "more": "...",
+    "about": "~",
+    "long": "crop",
+}
 
 
-def _line(node: Seen, on_best_path: bool, signs: dict[str, str], width: int) -> Text:
-    """``▶ thought  score ×count ● answer``, right or wrong; a thought that leaves no room for the rest is cut."""
-    rest = Text()
+def _line(node: Seen, on_best_path: bool, signs: dict[str, Any], width: int) -> Text:
+    """``▶ thought  score ×count ● answer``, right or wrong; a thought that leaves no room for the rest is cut. ``≈`` is behind a
+    thought, or before a score, that goes by approximate KV.
+    """
+    rest = Text("" if node.exact else f" {signs['about']}")
     if node.score is not None:
-        rest.append(f"  {node.score:.3g}", style="cyan")
+        rest.append(f"  {'' if node.score_exact else signs['about']}{node.score:.3g}", style="cyan")
     if node.count > 1:
         rest.append(f"  {signs['times']}{node.count}", style="dim")
     if node.answer is not None:
@@ -125,24 +144,26 @@ def _line(node: Seen, on_best_path: bool, signs: dict[str, str], width: int) -> 
     if node.pruned:
         rest.append(f"  {signs['cut']} {one_line(node.pruned)}", style="red")
     thought = Text((signs["best"] if on_best_path else "") + (one_line(node.text) or "(empty)"))
-    thought.truncate(max(NARROWEST // 2, width - rest.cell_len), overflow="ellipsis")
-    line = Text(no_wrap=True, overflow="ellipsis", style="bold green" if on_best_path else "dim" if node.pruned else "")
+    thought.truncate(max(NARROWEST // 2, width - rest.cell_len), overflow=signs["long"])
+    style = "bold green" if on_best_path else "dim" if node.pruned else ""
+    line = Text(no_wrap=True, overflow=signs["long"], style=style)
     return line.append_text(thought).append_text(rest)
 
 
-def _legend(signs: dict[str, str]) -> Text:
-    meanings = (
+def _legend(signs: dict[str, Any], approximate: bool) -> Text:
+    meanings = [
         f"{signs['best'].strip()} best path",
+        *([f"{signs['about']} upon approximate KV"] if approximate else []),
         f"{signs['done']} answer",
         f"{signs['times']}2 reached twice",
         "pruned: given up",
         f"{signs['more']} not shown",
-    )
-    return Text("   ".join(meanings), style="dim", no_wrap=True, overflow="ellipsis")
+    ]
+    return Text("   ".join(meanings), style="dim", no_wrap=True, overflow=signs["long"])
 
 
-def _status(view: TreeView) -> Text:
+def _status(view: TreeView, signs: dict[str, Any]) -> Text:
     parts = [f"{view.totals[kind]} {kind}" for kind in ("nodes", "pruned", "merged", "rejected")]
     if view.stopped:
         parts.append(f"stopped: {one_line(view.stopped)}")
-    return Text(", ".join(parts), style="dim", no_wrap=True, overflow="ellipsis")
+    return Text(", ".join(parts), style="dim", no_wrap=True, overflow=signs["long"])

@@ -12,6 +12,7 @@ from rich.text import Text
 from rksc_tot.ledger import Ledger
 from rksc_tot.show.plain import one_line
 from rksc_tot.solve import Result
+from rksc_tot.tree import Node
 
 
 def report(result: Result) -> RenderableType:
@@ -24,13 +25,13 @@ def report(result: Result) -> RenderableType:
         *_stopped(result),
         *_rejections(result),
         Text(),
-        ledger_table(result.ledger, sum(not node.exact for node in result.tree), bool(result.numerics.get("keep"))),
+        ledger_table(result.ledger, sum(not node.exact for node in result.tree), result.numerics.get("keep")),
         Text(_settings(result), style="dim"),
     )
 
 
-def ledger_table(ledger: Ledger, inexact: int = 0, keeps: bool = False) -> Table:
-    """The ledger, a figure a line. ``inexact``: nodes upon approximate KV; ``keeps``: whether there was a keep policy."""
+def ledger_table(ledger: Ledger, inexact: int = 0, keep: Mapping[str, Any] | None = None) -> Table:
+    """The ledger, a figure a line. ``inexact``: nodes upon approximate KV; ``keep``: the keep policy, if there was one."""
     seconds = ", ".join(f"{phase} {spent:.2f}" for phase, spent in sorted(ledger.seconds.items()))
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim")
@@ -43,7 +44,7 @@ def ledger_table(ledger: Ledger, inexact: int = 0, keeps: bool = False) -> Table
         *_shared(ledger),
         ("verifier", f"{ledger.verifier_tokens} tokens in {ledger.verifier_calls} calls"),
         *_early(ledger),
-        *_reduced(ledger, keeps),
+        *_reduced(ledger, keep),
         ("forward passes", f"{ledger.forward_passes}"),
         ("peak KV", f"{ledger.peak_kv_bytes / 2**20:.2f} MiB{_evicted(ledger)}"),
         ("seconds", seconds or "-"),
@@ -84,23 +85,26 @@ def _shared(ledger: Ledger) -> list[tuple[str, str]]:
     return lines
 
 
-def _reduced(ledger: Ledger, keeps: bool) -> list[tuple[str, str]]:
+def _reduced(ledger: Ledger, keep: Mapping[str, Any] | None) -> list[tuple[str, str]]:
     """What was let go of by a keep policy, if there was one, and what was drafted upon the rest."""
     lines, kept, scores, drafts = [], ledger.keep, ledger.scores, ledger.verified
-    if keeps and not kept.acted:
-        lines.append(("KV reduced", "never: no path or tree outgrew what it may hold"))
+    if keep and not kept.acted:
+        room = (
+            "no path outgrew its budget" if "budget" in keep else "the KV budget was not full of thoughts it may reduce"
+        )
+        lines.append(("KV reduced", f"never: {room}"))
     if kept.acted:
         told = [f"{kept.acted} times by {kept.tokens} tokens, {kept.rows} rows computed upon the rest"]
         if kept.audited:
             told.append(
-                f"audited {kept.audited}: KL {max(0.0, kept.kl / kept.audited):.3f}, {kept.flips} next tokens came out otherwise"
+                f"audited {kept.audited}: mean KL {max(0.0, kept.kl / kept.audited):.3f} nats, {kept.flips} next tokens otherwise"
             )
         lines.append(("KV reduced", "; ".join(told)))
     if scores.acted:
         told = [f"{scores.acted} answers to the verifier read upon approximate KV"]
         if scores.audited:
             mean = scores.kl / scores.audited
-            told.append(f"audited {scores.audited}: KL {mean:.3f}, {scores.flips} likeliest labels came out otherwise")
+            told.append(f"audited {scores.audited}: mean KL {mean:.3f} nats, {scores.flips} likeliest labels otherwise")
         lines.append(("scores", "; ".join(told)))
     if drafts.drafted:
         lines.append(
@@ -133,7 +137,15 @@ def _answer(result: Result) -> Text:
     text = Text(f"answer: {one_line(result.answer)}", style="bold")
     if verdict[0]:
         text.append(f"  ({verdict[0]})", style=verdict[1])
+    best = result.tree[result.best]
+    if not (best.exact and best.score_exact):
+        text.append(f"  {' and '.join(_approximate(best))} upon approximate KV", style="yellow")
     return text
+
+
+def _approximate(node: Node) -> list[str]:
+    """What of a node goes by approximate KV."""
+    return [what for what, exact in (("written", node.exact), ("scored", node.score_exact)) if not exact]
 
 
 def _stopped(result: Result) -> list[Text]:

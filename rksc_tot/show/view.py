@@ -10,7 +10,9 @@ from rksc_tot.events import Added, BudgetHit, Event, Finished, Merged, Pruned, R
 
 @dataclass(slots=True)
 class Seen:
-    """A node as the view knows it. ``below`` counts what lies under it: nodes, pruned, rejected, merged."""
+    """A node as the view knows it. ``exact``, ``score_exact``: as in :class:`~rksc_tot.tree.Node`. ``below`` counts what lies
+    under it: nodes, pruned, rejected, merged.
+    """
 
     id: int
     parent: int | None
@@ -20,6 +22,8 @@ class Seen:
     count: int = 1
     pruned: str | None = None
     answer: str | None = None
+    exact: bool = True
+    score_exact: bool = True
     below: Counter[str] = field(default_factory=Counter)
 
 
@@ -30,6 +34,8 @@ class TreeView:
         self.nodes: dict[int, Seen] = {0: Seen(0, None, 0, "")}
         self.children: dict[int, list[int]] = defaultdict(list)
         self.stopped = ""
+        self.approximate = False
+        """Whether anything goes by approximate KV."""
         self._frontier: set[int] = {0}
         self._finished: set[int] = set()
         self._settled: int | None = None
@@ -60,7 +66,10 @@ class TreeView:
                 if node.id in self.nodes:  # the root announces itself
                     return
                 parent = node.parent or 0
-                self.nodes[node.id] = Seen(node.id, parent, node.depth, node.text, node.score, node.count)
+                self.nodes[node.id] = Seen(
+                    node.id, parent, node.depth, node.text, node.score, node.count, exact=node.exact
+                )
+                self.approximate |= not node.exact
                 self.children[parent].append(node.id)
                 self._frontier.discard(parent)
                 self._frontier.add(node.id)
@@ -71,8 +80,9 @@ class TreeView:
                 self._count(parent, "merged")
             case Rejected(parent=parent):
                 self._count(parent, "rejected")
-            case Scored(node=id, score=score) if id in self.nodes:
-                self.nodes[id].score = score
+            case Scored(node=id, score=score, exact=exact) if id in self.nodes:
+                self.nodes[id].score, self.nodes[id].score_exact = score, exact
+                self.approximate |= not exact
             case Pruned(node=id, reason=reason) if id in self.nodes and self.nodes[id].pruned is None:
                 self.nodes[id].pruned = reason
                 self._frontier.discard(id)

@@ -114,6 +114,36 @@ def test_every_sign_of_the_tree_is_explained_under_it(encoding):
         assert sign in legend
 
 
+@pytest.mark.parametrize(("encoding", "sign"), [("utf-8", "≈"), ("ascii", "~")])
+def test_what_goes_by_approximate_kv_has_a_sign_and_the_sign_a_meaning(encoding, sign):
+    def drawn(thought, score):
+        tree = ReasoningTree()
+        node = tree.add(tree.add(), text="a step", exact=thought)
+        file = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+        with LiveTree("p", console=Console(file=file, width=80)) as live:
+            live.update(Added(node=node))
+            live.update(Scored(node=1, score=0.5, exact=score))
+        file.seek(0)
+        _, line, *_, legend, _ = file.read().splitlines()
+        return line.strip(), legend
+
+    for thought, score in ((True, True), (False, True), (True, False), (False, False)):
+        line, legend = drawn(thought, score)
+        assert line.endswith(f"a step{'' if thought else f' {sign}'}  {'' if score else sign}0.5")
+        assert (f"{sign} upon approximate KV" in legend) == (not (thought and score))
+
+
+def test_what_is_too_long_is_cut_where_the_terminal_knows_only_ascii():
+    tree = ReasoningTree()
+    node = tree.add(tree.add(), text="a step " * 40)
+    file = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    with LiveTree("p", console=Console(file=file, width=60)) as live:
+        live.update(Added(node=node))
+        live.update(BudgetHit(reason="the budget of tokens is used up " * 4))
+    file.seek(0)
+    assert max(map(len, file.read().splitlines())) <= 60
+
+
 def test_nothing_is_written_when_nothing_happened():
     assert shown([]) == ""
 
