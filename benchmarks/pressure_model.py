@@ -7,8 +7,9 @@ goes, so that every policy is asked about the same paths; after each part its di
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Sequence
-from itertools import product
+from itertools import chain, product
 from statistics import fmean
 from typing import Any
 
@@ -36,6 +37,8 @@ TASKS = (
 )
 NEW, RECENT = 384, 32
 BUDGETS = (96, 160)
+OTHERS = ("snapkv", "snapkv_kernel1", "streaming")
+RESAMPLED = 2000
 DRAFTED, BESIDE = 128, 8  # tokens of the texts that are drafted; kept of them, besides as many recent ones
 
 
@@ -47,12 +50,15 @@ def figures(model: str, quick: bool) -> dict[str, Any]:
         texts = [reply.tokens for reply in _written(engine, prompts, new, 0.8)[0]]
         whole = asyncio.run(read(engine, prompts, texts))
     found: dict[str, Any] = {"texts": len(texts), "mean_tokens": round(fmean(map(len, texts)), 1)}
+    far: dict[tuple[str, bool, int], list[list[float]]] = {}
     for (name, (kind, settings)), budget, pinned in product(POLICIES.items(), budgets, (True, False)):
         keep = kind(budget=budget, recent=RECENT, pin_prompt=pinned, **settings)
         with load_engine(model, keep=keep) as engine:
             seen = asyncio.run(read(engine, prompts, texts))
-        found[f"{name}{'' if pinned else '_unpinned'}.{budget}"] = _compared(whole, seen, budget + 2 * RECENT)
-    return found | _lossless(model, prompts, DRAFTED // 2 if quick else DRAFTED)
+        pairs = _pairs(whole, seen, budget + 2 * RECENT)
+        far[name, pinned, budget] = [[_divergence(*pair) for pair in text] for text in pairs]
+        found[f"{name}{'' if pinned else '_unpinned'}.{budget}"] = _compared(pairs)
+    return found | findings(far, budgets) | _lossless(model, prompts, DRAFTED // 2 if quick else DRAFTED)
 
 
 async def read(
@@ -96,18 +102,64 @@ def _written(
     return [reply[0] for reply in asyncio.run(engine.generate(requests, account))], account
 
 
-def _compared(
+def findings(far: dict[tuple[str, bool, int], list[list[float]]], budgets: Sequence[int]) -> dict[str, Any]:
+    """The claims of Random Attention, held against the KL at the same positions, text by text.
+
+    ``further.WHO.BUDGET``: mean KL of ``random_attention`` less that of WHO, nats, with its interval: 95 % of resampled texts.
+    """
+    found: dict[str, Any] = {}
+    said = []
+    for budget in budgets:
+        ours = far["random_attention", True, budget]
+        others = {name: further(ours, far[name, True, budget]) for name in OTHERS}
+        found |= {f"further.{name}.{budget}": difference for name, difference in others.items()}
+        found[f"further.random_attention_unpinned.{budget}"] = loose = further(
+            ours, far["random_attention", False, budget]
+        )
+        worse = [name for name, difference in others.items() if difference["low"] > 0]
+        better = all(difference["mean"] <= 0 for difference in others.values())
+        verdict = f"refuted by {', '.join(worse)}" if worse else "reproduced" if better else "not told apart"
+        collapses = "reproduced" if loose["high"] < 0 else "not told apart"
+        said.append((f"{verdict} at {budget}", f"{collapses} at {budget}"))
+    ranked, pinned = zip(*said, strict=True)
+    return found | {
+        "finding.random_pinned_at_least_snapkv_and_streaming": ", ".join(ranked),
+        "finding.further_off_without_the_pin": ", ".join(pinned),
+    }
+
+
+def further(ours: Sequence[Sequence[float]], theirs: Sequence[Sequence[float]]) -> dict[str, float]:
+    """How much larger ours are in the mean than theirs, each beside its own; the interval is of resampling texts."""
+    apart = [[a - b for a, b in zip(*pair, strict=True)] for pair in zip(ours, theirs, strict=True) if pair[0]]
+    rng = random.Random(0)
+    means = sorted(fmean(chain.from_iterable(rng.choices(apart, k=len(apart)))) for _ in range(RESAMPLED))
+    low, high = means[RESAMPLED // 40], means[-1 - RESAMPLED // 40]
+    return {"mean": round(fmean(chain.from_iterable(apart)), 4), "low": round(low, 4), "high": round(high, 4)}
+
+
+Pair = tuple[Tensor, Tensor]
+
+
+def _pairs(
     whole: Sequence[Sequence[tuple[int, Tensor]]], seen: Sequence[Sequence[tuple[int, Tensor]]], since: int
-) -> dict[str, float]:
-    """Where paths are longer than what is kept of them: KL(full || reduced) in nats, and whether the likeliest is the same."""
-    pairs = [
-        (full, reduced)
+) -> list[list[Pair]]:
+    """Of each text, the full and the reduced distributions where the path is longer than what is kept of it."""
+    return [
+        [(full, reduced) for (tokens, full), (_, reduced) in zip(text, other, strict=True) if tokens > since]
         for text, other in zip(whole, seen, strict=True)
-        for (tokens, full), (_, reduced) in zip(text, other, strict=True)
-        if tokens > since
     ]
+
+
+def _divergence(full: Tensor, reduced: Tensor) -> float:
+    """KL(full || reduced), nats."""
+    return float((full.exp() * (full - reduced)).sum())
+
+
+def _compared(texts: Sequence[Sequence[Pair]]) -> dict[str, float]:
+    """The mean KL, and how often the likeliest token is the same."""
+    pairs = list(chain.from_iterable(texts))
     return {
-        "kl": round(fmean(float((full.exp() * (full - reduced)).sum()) for full, reduced in pairs), 4),
+        "kl": round(fmean(_divergence(*pair) for pair in pairs), 4),
         "same_likeliest": round(fmean(int(full.argmax()) == int(reduced.argmax()) for full, reduced in pairs), 4),
         "positions": len(pairs),
     }

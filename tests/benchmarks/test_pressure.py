@@ -11,6 +11,8 @@ from benchmarks import pressure_curves, pressure_lossless, pressure_paths, press
 from benchmarks.pressure import findings
 from benchmarks.pressure_curves import FULL, Curves, Search, Setting, path_settings, search, tree_settings
 from benchmarks.pressure_lossless import alone, carry_out, chains, compared, figures, policy
+from benchmarks.pressure_model import findings as model_findings
+from benchmarks.pressure_model import further
 from benchmarks.pressure_paths import KINDS, RECENT, Told, script, write
 from benchmarks.pressure_plot import curves, draw
 from benchmarks.pressure_recall import HEADS, NONE, fact
@@ -355,3 +357,30 @@ def test_what_decides_between_thoughts_depends_on_nothing_but_them():
     assert found[0].correct is True
     assert found[0].tree == found[1].tree
     assert len({node.score for node in found[0].tree if node.depth}) > 20
+
+
+def far(random_attention, others, unpinned):
+    names = ("snapkv", "snapkv_kernel1", "streaming")
+    return {
+        ("random_attention", True, 96): random_attention,
+        ("random_attention", False, 96): unpinned,
+        **{(name, True, 96): others for name in names},
+    }
+
+
+@pytest.mark.parametrize(("ours", "verdict"), [
+    ([[0.2, 0.3], [0.4]], "refuted by snapkv, snapkv_kernel1, streaming at 96"),
+    ([[0.1, 0.2], [0.2]], "reproduced at 96"),
+    ([[0.0, 0.2], [0.5]], "not told apart at 96"),
+])  # fmt: skip
+def test_a_claim_about_a_real_model_is_held_against_the_texts(ours, verdict):
+    said = model_findings(far(ours, [[0.1, 0.2], [0.3]], [[0.9, 0.9], [0.9]]), [96])
+    assert said["finding.random_pinned_at_least_snapkv_and_streaming"] == verdict
+    assert said["finding.further_off_without_the_pin"] == "reproduced at 96"
+    said = model_findings(far(ours, ours, ours), [96])
+    assert said["finding.further_off_without_the_pin"] == "not told apart at 96"
+
+
+def test_a_difference_is_taken_at_the_same_positions_and_texts_without_any_are_left_out():
+    found = further([[1.0, 2.0], [], [3.0]], [[0.5, 1.0], [], [3.0]])
+    assert found == {"mean": 0.5, "low": 0.0, "high": 0.75}
