@@ -2,8 +2,7 @@
 
 ``python -m benchmarks.pressure [--puzzles FILE --rows 901-1000] [--json] [--quick]``; without a file the games are a hundred
 held-out roots. ``--model FOLDER`` measures a real model instead, on long texts of its own (last paragraph). Nothing here is a
-time, so settings
-run in processes of their own, as many at once as there are cores, one thread each.
+time, so settings run in processes of their own, as many at once as there are cores, one thread each.
 
 *Memory.* Two searches, breadth first. ``games``: game of 24 with the embedded model and its usual settings, every puzzle with
 seeds 0, 1 and 2 (``--quick``: 0), 300 searches a setting. ``thoughts``: 40 problems, four levels of thoughts of 50 tokens; the
@@ -49,10 +48,11 @@ games, not of all, so some of them do not finish then. Policies that hold paths 
 in its breadth. On one long path chance does best, as the paper says; where paths are short and little of them goes, attention
 knows better, and a pinned prompt that fills the budget leaves room for nothing else.
 
-*With a model.* It writes eight texts of up to 384 tokens upon full KV. Each policy reads these, 32 tokens at a time, and is compared
-after each part: WHO.BUDGET has ``kl``, the mean KL(full || reduced) of the next token in nats, and ``same_likeliest``, at as many
-``positions``. ``further.WHO.BUDGET``: how much further off ``random_attention`` is than WHO at the same positions, nats, with the
-interval that resampling the texts gives; below 0 it is nearer. ``finding.``: the claims held against that.
+*With a model.* It writes eight texts of up to 384 tokens upon full KV. Each policy reads these, 32 tokens at a time, and is
+compared after each part: WHO.BUDGET has ``kl``, the mean KL(full || reduced) of the next token in nats, and
+``same_likeliest``, at as many ``positions``. ``further.WHO.BUDGET``: how much further off ``random_attention`` is than WHO
+at the same positions, nats, with the interval that resampling the texts gives; below 0 it is nearer. ``finding.``: the
+claims held against that.
 """
 
 from __future__ import annotations
