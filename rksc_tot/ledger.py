@@ -156,6 +156,11 @@ class Ledger(BaseModel):
     seconds: dict[str, float] = Field(default_factory=dict)
 
     @property
+    def exact(self) -> bool:
+        """Whether nothing was written or scored upon approximate KV."""
+        return not (self.keep.rows or self.phrasing.acted or self.scores.acted)
+
+    @property
     def exact_tokens(self) -> int:
         """ASKS, exact: rows not computed because the same tokens were there already. Lossless, always on."""
         return self.context_tokens - self.context_computed

@@ -122,8 +122,8 @@ class Tally(Standing):
 
     ``total``: problems, None where that is not known. ``started``: searches begun; ``finished``: handed out as outcomes, see
     :class:`Standing`. ``spent``: tokens, nodes and verifier calls of all searches, running ones included. ``context_tokens``,
-    ``context_computed``: as in :class:`~rksc_tot.ledger.Ledger`, of the finished. ``stopped``: None while it runs, then
-    ``finished`` or why it ended before.
+    ``context_computed``: as in :class:`~rksc_tot.ledger.Ledger`, of the finished. ``approximate``: of these, how many have
+    thoughts or scores upon approximate KV. ``stopped``: None while it runs, then ``finished`` or why it ended before.
     """
 
     total: int | None = None
@@ -131,6 +131,7 @@ class Tally(Standing):
     spent: Ledger = field(default_factory=Ledger)
     context_tokens: int = 0
     context_computed: int = 0
+    approximate: int = 0
     stopped: str | None = None
 
     @property
@@ -149,6 +150,7 @@ class Tally(Standing):
         if outcome.result is not None:
             self.context_tokens += outcome.result.ledger.context_tokens
             self.context_computed += outcome.result.ledger.context_computed
+            self.approximate += not outcome.result.ledger.exact
 
     def __repr__(self) -> str:
         names = ("total", "started", "finished", "solved", "failed", "refused", "cut", "limited", "stopped")

@@ -9,6 +9,7 @@ import pytest
 from rksc_tot import RKSC, asolve, load_engine, solve, solve_many, stream
 from rksc_tot.engine.base import Account, LabelRequest, LabelScores
 from rksc_tot.errors import CacheError
+from rksc_tot.ledger import ApproximateScores, Ledger, ReducedKV, SharedKV
 from rksc_tot.policies.arborkv import ArborKV
 from rksc_tot.policies.random_attention import RandomAttention
 from rksc_tot.policies.snapkv import SnapKV
@@ -123,6 +124,23 @@ def test_a_search_finds_the_same_whatever_others_have_left_or_are_doing(policy):
                 assert outcome.result.tree == first.tree
         assert engine.kv_bytes == 0
         engine.check_integrity()
+
+
+@pytest.mark.parametrize("keep", [None, KEEP])
+def test_a_run_counts_the_problems_that_are_not_exact(keep):
+    with load_engine(keep=keep) as engine:
+        for _ in (run := solve_many("game24", ["4 5 6 10", "1 2 3 4"], engine=engine, **SEARCH)):
+            pass
+    assert run.tally.approximate == (0 if keep is None else 2)
+
+
+@pytest.mark.parametrize(
+    "ledger",
+    [Ledger(keep=ReducedKV(rows=1)), Ledger(scores=ApproximateScores(acted=1)), Ledger(phrasing=SharedKV(acted=1))],
+)
+def test_a_ledger_is_exact_where_nothing_was_written_or_scored_upon_approximate_kv(ledger):
+    assert Ledger(keep=ReducedKV(acted=3, tokens=9)).exact  # made whole before anything was read on
+    assert not ledger.exact
 
 
 @pytest.mark.parametrize("lossless", [False, True])

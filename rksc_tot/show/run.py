@@ -69,7 +69,8 @@ def record_of_run(tally: Tally, earlier: Standing, seconds: float) -> dict[str, 
     ``problems``: of the file; each is ``done``, ``cut`` by a budget of the run, or ``not_started``, which includes interrupted
     ones. Of those done, ``earlier`` are of runs before this one, ``now`` of this one; ``solved`` have a right answer, None
     where the task checked none; ``refused``: by the task; ``failed``; ``limited``: stopped by their own budget.
-    ``tokens`` (sampled), ``prefill_saved``, ``seconds`` and ``stopped`` are of this run alone.
+    ``tokens`` (sampled), ``prefill_saved``, ``approximate`` (problems with thoughts or scores upon approximate KV), ``seconds``
+    and ``stopped`` are of this run alone.
     """
     total = (tally.total or 0) + earlier.done
     whole = Standing(tally.checks, earlier.verdicts + tally.verdicts, earlier.limited + tally.limited)
@@ -86,6 +87,7 @@ def record_of_run(tally: Tally, earlier: Standing, seconds: float) -> dict[str, 
         "not_started": total - whole.finished,
         "tokens": tally.spent.tokens_sampled,
         "prefill_saved": tally.prefill_saved,
+        "approximate": tally.approximate,
         "seconds": seconds,
         "stopped": tally.stopped,
     }
@@ -97,6 +99,7 @@ def run_summary(record: Mapping[str, Any]) -> Table:
     table.add_column(style="dim")
     table.add_column(overflow="fold")
     again = record["earlier"] > 0
+    now = " now" if again else ""
     rare = [
         ("failed", "failed"),
         ("refused by the task", "refused"),
@@ -109,8 +112,9 @@ def run_summary(record: Mapping[str, Any]) -> Table:
         ("done", f"{record['done']}" + (f": {record['earlier']} earlier, {record['now']} now" if again else "")),
         ("solved", "not checked" if record["solved"] is None else f"{record['solved']} of {record['done']}"),
         *((name, f"{record[key]}") for name, key in rare if record[key]),
-        ("tokens sampled", f"{record['tokens']}" + (" now" if again else "")),
+        ("tokens sampled", f"{record['tokens']}{now}"),
         ("prefill saved", f"{record['prefill_saved']:.1%}"),
+        *([("upon approximate KV", f"{record['approximate']}{now}")] if record["approximate"] else []),
         ("seconds", f"{record['seconds']:.1f}"),
         ("stopped", one_line(str(record["stopped"]))),
     ):

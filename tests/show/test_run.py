@@ -84,8 +84,15 @@ def test_the_summary_has_what_the_record_has_and_no_zeros():
         "prefill saved 75.0%", "seconds 1.5", "stopped [bold]x",
     ]  # fmt: skip
     short = summary(tally(right=10))
-    for zero in ("failed", "refused", "own budget", "cut", "not started", "earlier", "now"):
+    for zero in ("failed", "refused", "own budget", "cut", "not started", "earlier", "now", "approximate"):
         assert zero not in short
+
+
+def test_problems_that_go_by_approximate_kv_are_counted():
+    made = tally(right=3)
+    made.approximate = 2
+    assert "upon approximate KV 2\n" in summary(made)
+    assert "upon approximate KV 2 now\n" in summary(made, Standing(verdicts=Counter(right=1)))
 
 
 def test_a_tally_says_what_is_known_in_short():
