@@ -25,7 +25,7 @@ from rksc_tot.engine.passes import Claim, claim, compute, give_up
 from rksc_tot.engine.sampler import Draws, Logits, sample
 from rksc_tot.engine.shelf import Shelf
 from rksc_tot.engine.turns import Turns
-from rksc_tot.errors import AccountFull, CacheError, EngineError
+from rksc_tot.errors import AccountFull, CacheError, EngineError, KeepError
 
 LOGIT_BYTES = 64 << 20  # of logits kept at handles, beside those somebody waits for
 RECOVERY = 64  # passes after which a pass that ran out of memory is forgotten
@@ -273,7 +273,7 @@ class Stepper:
             running[-1].pause()
             return
         last = (running or [stuck])[0]
-        if isinstance(last, Generation):
+        if isinstance(last, Generation) and not isinstance(full, KeepError):
             full = CacheError(f"{full}; they may still write {last.thirst * self.token_bytes} bytes of KV")
         last.fail(full)
 

@@ -191,7 +191,9 @@ async def test_branches_that_cannot_fit_the_budget_end_in_a_sentence():
     with TransformersEngine(llama(len(tokenizer)), tokenizer, kv_budget=10_000) as engine:
         account = Account()
         root = engine.open(PROMPT, account)
-        with pytest.raises(CacheError, match="1 more token does not fit the KV budget"):
+        with pytest.raises(
+            CacheError, match=r"1 more token does not fit the KV budget.*; they may still write \d+ bytes"
+        ):
             await engine.generate([ask(root, k=32, max_tokens=50)], account)
         engine.check_integrity()
         assert len(await engine.generate([ask(root, k=1, max_tokens=2)], account)) == 1
