@@ -84,7 +84,7 @@ class Draft(Generation):
     def __init__(self, parent: Generation, twins: Sequence[Segment], horizon: int) -> None:
         Job.__init__(self, parent.tree, twins[0], parent.account, None)
         self.parent = parent
-        self.horizon = horizon
+        self.horizon, self.room = horizon, parent.room
         self.prompt = parent.prompt
         self.request = replace(parent.request, rivals=None, states=False)
         self.tokenizer, self.eos, self.streams = parent.tokenizer, parent.eos, parent.streams

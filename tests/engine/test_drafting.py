@@ -429,6 +429,21 @@ def test_a_deadline_cuts_off_what_would_have_been_written(make, wanted, passes):
     assert verified.drafted == verified.accepted + verified.rejected
 
 
+@pytest.mark.parametrize("tokens", [12, 20, 28, 40, 60])
+def test_generations_and_drafts_for_which_there_is_no_room_end_in_a_sentence(make, tokens):
+    engine = make(
+        keep=ArborKV(tail=0, sinks=0), lossless=Lossless(horizon=8), kv_budget=tokens * 576, max_batch_tokens=64
+    )
+
+    async def several(engine):
+        root = engine.open("say yes", Account())
+        writing = (engine.generate([ask(root, name, k=2)], Account()) for name in ("a", "b", "c"))
+        return await asyncio.gather(*writing, return_exceptions=True)
+
+    for found in run(engine, several):
+        assert not isinstance(found, Exception) or isinstance(found, CacheError)
+
+
 # -- what goes wrong -----------------------------------------------------------------------------------------------------
 
 
