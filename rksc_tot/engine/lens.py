@@ -32,11 +32,13 @@ class Lens:
     def logits(self, hidden: Tensor, ids: Sequence[int]) -> Tensor:
         """Logits ``[n, len(ids)]`` of a few token ids after hidden states ``[n, H]`` of any layer.
 
-        Summed row by row, since the last bits of a matrix product depend on how many rows it has.
+        Summed row by row, since the last bits of a matrix product depend on how many rows it has; in single precision at least,
+        as a product is.
         """
         weight, bias = self._head.weight[ids], getattr(self._head, "bias", None)
-        summed = (self._norm(hidden)[:, None, :] * weight).sum(-1)
-        return self._shape(summed if bias is None else summed + bias[ids])
+        wide = torch.promote_types(hidden.dtype, torch.float32)
+        summed = (self._norm(hidden)[:, None, :].to(wide) * weight.to(wide)).sum(-1)
+        return self._shape((summed if bias is None else summed + bias[ids]).to(hidden.dtype))
 
     def all_logits(self, hidden: Tensor) -> Tensor:
         """Logits ``[n, V]`` of all tokens, likewise."""

@@ -3,9 +3,12 @@
 import asyncio
 
 import pytest
+import torch
+from torch import nn
 
 from rksc_tot.engine.base import Account, GenerateRequest, LabelRequest
 from rksc_tot.engine.handle import KVHandle
+from rksc_tot.engine.lens import Lens
 from rksc_tot.policies.asks import Phrasing
 from rksc_tot.policies.cgee import Margins
 
@@ -206,3 +209,15 @@ async def test_audits_give_way_to_work_where_an_account_may_hold_no_more(rows):
         [(found,)], *_ = await asyncio.gather(*work, *audits)
         assert found.finish in ("length", "eos", "stop")
         assert not account.kv_short
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_the_logits_of_a_few_tokens_are_those_of_all(dtype):
+    torch.manual_seed(0)
+    head, hidden = nn.Linear(512, 90).to(dtype), torch.randn(7, 512).to(dtype)
+    lens = Lens([], nn.Identity(), head, lambda logits: logits)
+    with torch.inference_mode():
+        few, every = lens.logits(hidden, [3, 80, 11]), lens.all_logits(hidden)[:, [3, 80, 11]]
+        exact = nn.functional.linear(hidden.double(), head.weight.double(), head.bias.double())[:, [3, 80, 11]]
+    assert few.dtype == dtype
+    assert float((few - exact).abs().mean()) <= 1.5 * float((every - exact).abs().mean()) + 1e-6
