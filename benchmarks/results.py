@@ -18,8 +18,8 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from benchmarks.pressure_plot import draw
-from benchmarks.report import environment
+from benchmarks.common.report import environment
+from benchmarks.memory.plot import draw
 
 DOCS = Path(__file__).parent.parent / "docs"
 PREFACE = """\

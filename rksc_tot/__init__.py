@@ -9,20 +9,18 @@ Every name is loaded when it is first used; importing the package loads neither 
 
 from __future__ import annotations
 
-import sys
 from importlib import import_module
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rksc_tot.budget import Budget
-    from rksc_tot.calibration import Calibration
-    from rksc_tot.calibration.run import calibrate
-    from rksc_tot.check import check_task
-    from rksc_tot.engine import load_engine
-    from rksc_tot.engine.base import Sampling
-    from rksc_tot.engine.mock import MockEngine
-    from rksc_tot.errors import (
+    from rksc_tot.api.check_task import check_task
+    from rksc_tot.api.jsonl import read_results
+    from rksc_tot.api.outcomes import Outcome, Problem
+    from rksc_tot.api.result import Result
+    from rksc_tot.api.solve import asolve, astream, solve, stream
+    from rksc_tot.api.solve_many import asolve_many, solve_many
+    from rksc_tot.core.budget import Budget
+    from rksc_tot.core.errors import (
         CacheError,
         ConfigError,
         ContextOverflow,
@@ -34,15 +32,16 @@ if TYPE_CHECKING:
         UnsupportedModel,
         VerifierError,
     )
-    from rksc_tot.ledger import Ledger
-    from rksc_tot.lines import read_results
-    from rksc_tot.many import asolve_many, solve_many
-    from rksc_tot.outcome import Outcome, Problem
-    from rksc_tot.rksc import RKSC
-    from rksc_tot.solve import Result, asolve, astream, solve, stream
+    from rksc_tot.core.ledger import Ledger
+    from rksc_tot.core.task import Path, Question, Reject, Task, Thought, function_task
+    from rksc_tot.core.tree import Node, ReasoningTree
+    from rksc_tot.engine import load_engine
+    from rksc_tot.engine.base import Sampling
+    from rksc_tot.engine.mock.engine import MockEngine
+    from rksc_tot.evaluation.calibration.calibrate import calibrate
+    from rksc_tot.search.approximate.calibration import Calibration
+    from rksc_tot.search.approximate.settings import RKSC
     from rksc_tot.strategies import Strategy
-    from rksc_tot.task import Path, Question, Reject, Task, Thought, function_task
-    from rksc_tot.tree import Node, ReasoningTree
     from rksc_tot.verifiers import Verifier, verifier
 
 __all__ = [
@@ -89,14 +88,14 @@ __all__ = [
 ]
 
 _HOME = {
-    "budget": ("Budget",),
-    "calibration": ("Calibration",),
-    "calibration.run": ("calibrate",),
-    "check": ("check_task",),
-    "engine": ("load_engine",),
-    "engine.base": ("Sampling",),
-    "engine.mock": ("MockEngine",),
-    "errors": (
+    "api.check_task": ("check_task",),
+    "api.jsonl": ("read_results",),
+    "api.outcomes": ("Outcome", "Problem"),
+    "api.result": ("Result",),
+    "api.solve": ("asolve", "astream", "solve", "stream"),
+    "api.solve_many": ("asolve_many", "solve_many"),
+    "core.budget": ("Budget",),
+    "core.errors": (
         "CacheError",
         "ConfigError",
         "ContextOverflow",
@@ -108,15 +107,16 @@ _HOME = {
         "UnsupportedModel",
         "VerifierError",
     ),
-    "ledger": ("Ledger",),
-    "lines": ("read_results",),
-    "many": ("asolve_many", "solve_many"),
-    "outcome": ("Outcome", "Problem"),
-    "rksc": ("RKSC",),
-    "solve": ("Result", "asolve", "astream", "solve", "stream"),
+    "core.ledger": ("Ledger",),
+    "core.task": ("Path", "Question", "Reject", "Task", "Thought", "function_task"),
+    "core.tree": ("Node", "ReasoningTree"),
+    "engine": ("load_engine",),
+    "engine.base": ("Sampling",),
+    "engine.mock.engine": ("MockEngine",),
+    "evaluation.calibration.calibrate": ("calibrate",),
+    "search.approximate.calibration": ("Calibration",),
+    "search.approximate.settings": ("RKSC",),
     "strategies": ("Strategy",),
-    "task": ("Path", "Question", "Reject", "Task", "Thought", "function_task"),
-    "tree": ("Node", "ReasoningTree"),
     "verifiers": ("Verifier", "verifier"),
 }
 _MODULE = {name: module for module, names in _HOME.items() for name in names}
@@ -132,14 +132,3 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted(__all__)
-
-
-class _Package(ModuleType):
-    """Keeps ``rksc_tot.solve`` the function: importing a submodule would put the module of that name in its place."""
-
-    def __setattr__(self, name: str, value: object) -> None:
-        if not (name in _MODULE and isinstance(value, ModuleType)):
-            super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from rksc_tot.registry import Registry
+from rksc_tot.core.plugins.registry import Registry
+from rksc_tot.core.plugins.settings import Settings
 from rksc_tot.search import Search
-from rksc_tot.settings import Settings
 
 
 class Strategy(Settings):

@@ -9,9 +9,9 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
+from rksc_tot.core.tree import Node
 from rksc_tot.search import Search
 from rksc_tot.strategies.base import Strategy
-from rksc_tot.tree import Node
 
 Total = tuple[float, int]  # sum so far, of how many
 

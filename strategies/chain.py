@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from rksc_tot.budget import BudgetReached
+from rksc_tot.core.budget import BudgetReached
+from rksc_tot.core.tree import Node
 from rksc_tot.search import Search
 from rksc_tot.strategies.base import Strategy
-from rksc_tot.tree import Node
 
 
 class Chain(Strategy):

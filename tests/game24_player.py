@@ -3,8 +3,8 @@
 import random
 import re
 
-from rksc_tot.engine.mock import MockEngine
-from rksc_tot.models.game24_world import legal_steps, value_label
+from rksc_tot.engine.mock.engine import MockEngine
+from rksc_tot.tasks.game24.world import legal_steps, value_label
 
 
 def state_of(text):

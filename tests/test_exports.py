@@ -46,7 +46,8 @@ def test_importing_loads_nothing_heavy():
 
 
 @pytest.mark.parametrize(
-    "module", ["rksc_tot.solve", "rksc_tot.show", "rksc_tot.tasks.game24", "rksc_tot.cli", "rksc_tot.compare"]
+    "module",
+    ["rksc_tot.solve", "rksc_tot.views.terminal", "rksc_tot.tasks.game24.task", "rksc_tot.cli", "rksc_tot.evaluation"],
 )
 def test_neither_the_front_door_nor_the_command_loads_torch_before_it_is_needed(module):
     loaded = in_a_fresh_python(f"import sys, {module}; print(*{{'torch', 'transformers'}} & set(sys.modules))")

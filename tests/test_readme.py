@@ -4,8 +4,7 @@ from pathlib import Path
 import pytest
 
 import rksc_tot
-
-from .game24_player import player
+from tests.game24_player import player
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -36,8 +35,8 @@ def test_the_first_example_prints_what_it_says(capsys):
 
 
 def test_the_keys_of_a_results_file_are_the_documented_ones():
-    from rksc_tot.lines import OURS
-    from rksc_tot.solve import Result
+    from rksc_tot.api.jsonl import OURS
+    from rksc_tot.api.result import Result
 
     many = (ROOT / "docs" / "many.md").read_text(encoding="utf-8")
     table = many[many.index("| key |") :].partition("\n\n")[0]

@@ -12,13 +12,13 @@ from collections.abc import Sequence
 
 from pydantic import ConfigDict
 
+from rksc_tot.core.errors import ContextOverflow, VerifierError
+from rksc_tot.core.plugins.registry import Registry
+from rksc_tot.core.plugins.settings import Settings
+from rksc_tot.core.plugins.user_code import Raised
+from rksc_tot.core.tree import Node
 from rksc_tot.engine.base import LabelRequest, LabelScores
-from rksc_tot.errors import ContextOverflow, VerifierError
-from rksc_tot.guard import Raised
-from rksc_tot.registry import Registry
 from rksc_tot.search import Search
-from rksc_tot.settings import Settings
-from rksc_tot.tree import Node
 
 Score = float | VerifierError | None
 
@@ -45,7 +45,7 @@ class Verifier(Settings):
     def bounds(self, search: Search, node: Node) -> tuple[float, float] | None:
         """The lowest and the highest score a node can get; None where that is not known, and the node is always asked about.
 
-        Siblings that go unverified (:mod:`rksc_tot.policies.cgee`) are scored between the two.
+        Siblings that go unverified (:mod:`rksc_tot.policies.early_exit.cgee`) are scored between the two.
         """
         return None
 

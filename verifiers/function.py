@@ -24,11 +24,11 @@ from typing import Any, Literal, overload
 from pydantic import Field
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, stop_after_attempt
 
-from rksc_tot.errors import VerifierError
-from rksc_tot.guard import Raised, guarded
+from rksc_tot.core.errors import VerifierError
+from rksc_tot.core.plugins.user_code import Raised, guarded
+from rksc_tot.core.task import Path
+from rksc_tot.core.tree import Node
 from rksc_tot.search import Search
-from rksc_tot.task import Path
-from rksc_tot.tree import Node
 from rksc_tot.verifiers.base import Score, Verifier
 
 Function = Callable[[Any, Path], Any]

@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Literal
 
+from rksc_tot.core.tree import Node
 from rksc_tot.search import Search
-from rksc_tot.tree import Node
 from rksc_tot.verifiers.base import Score, Verifier
 
 

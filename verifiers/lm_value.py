@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rksc_tot.core.errors import ContextOverflow
+from rksc_tot.core.plugins.user_code import Raised, guarded
+from rksc_tot.core.task import Question
+from rksc_tot.core.tree import Node
 from rksc_tot.engine.base import LabelRequest, LabelScores
-from rksc_tot.errors import ContextOverflow
-from rksc_tot.faults import question_fault
-from rksc_tot.guard import Raised, guarded
 from rksc_tot.search import Search
-from rksc_tot.task import Question
-from rksc_tot.tree import Node
+from rksc_tot.search.validation import question_fault
 from rksc_tot.verifiers.base import Score, Verifier, ask_labels, label_shares
 
 

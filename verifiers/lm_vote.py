@@ -9,11 +9,11 @@ from collections.abc import Sequence
 
 from pydantic import Field
 
+from rksc_tot.core.errors import ContextOverflow
+from rksc_tot.core.task import Prompt
+from rksc_tot.core.tree import Node
 from rksc_tot.engine.base import LabelRequest, LabelScores
-from rksc_tot.errors import ContextOverflow
 from rksc_tot.search import Search
-from rksc_tot.task import Prompt
-from rksc_tot.tree import Node
 from rksc_tot.verifiers.base import Score, Verifier, ask_labels
 
 BALLOT = 9  # candidates a question: each number is one digit

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rksc_tot.core.tree import Node
 from rksc_tot.search import Search
-from rksc_tot.tree import Node
 from rksc_tot.verifiers.base import Score, Verifier
 
 

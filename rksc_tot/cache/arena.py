@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rksc_tot.cache.observed import Observed
+from rksc_tot.cache.attention_stats import Observed
 
 
 class Arena:

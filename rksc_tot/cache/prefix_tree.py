@@ -22,12 +22,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 
-from rksc_tot.cache.pool import SlotPool
+from rksc_tot.cache.eviction_queue import PROMPT, UNREFERRED, Victims
 from rksc_tot.cache.segment import Payer, Segment, Stored
-from rksc_tot.cache.victims import PROMPT, UNREFERRED, Victims
-from rksc_tot.errors import AccountFull, CacheError
-from rksc_tot.policies.eviction import EvictionPolicy
-from rksc_tot.policies.rsbcm import RSBCM
+from rksc_tot.cache.slot_pool import SlotPool
+from rksc_tot.core.errors import AccountFull, CacheError
+from rksc_tot.policies.eviction.base import EvictionPolicy
+from rksc_tot.policies.eviction.rsbcm import RSBCM
 
 __all__ = ["PrefixTree", "Segment"]
 

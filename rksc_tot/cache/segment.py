@@ -6,7 +6,7 @@ from bisect import bisect_left
 from itertools import pairwise
 from typing import Any, NamedTuple, Protocol
 
-from rksc_tot.errors import CacheError
+from rksc_tot.core.errors import CacheError
 
 Key = tuple[int, tuple[float, ...], int]
 """Round, the policy's order, id: the smallest is evicted first."""
@@ -23,7 +23,7 @@ class Stored(NamedTuple):
 
 
 class Stowed(Protocol):
-    """KV of the first tokens of a segment in an offload store (see :mod:`rksc_tot.cache.offload`)."""
+    """KV of the first tokens of a segment in an offload store (see :mod:`rksc_tot.cache.offload.store`)."""
 
     tokens: int
     gone: bool

@@ -1,5 +1,5 @@
 """The ``rksc-tot`` command."""
 
-from rksc_tot.cli.start import main
+from rksc_tot.cli.main import main
 
 __all__ = ["main"]

@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.progress import Progress
 
-from rksc_tot.cli.failing import Interrupt
-from rksc_tot.compare import Row
-from rksc_tot.errors import RkscTotError
-from rksc_tot.guard import said
-from rksc_tot.registry import Registry
-from rksc_tot.show.live import LiveTree
-from rksc_tot.show.plain import one_line
-from rksc_tot.show.report import report
-from rksc_tot.show.settings import setting_lines
-from rksc_tot.show.standings import standings
-from rksc_tot.solve import Result
+from rksc_tot.api.result import Result
+from rksc_tot.cli.exits import Interrupt
+from rksc_tot.core.errors import ConfigError, RkscTotError
+from rksc_tot.core.plugins.registry import Registry
+from rksc_tot.core.plugins.user_code import said
+from rksc_tot.evaluation import Row
+from rksc_tot.views.terminal.comparison_table import standings
+from rksc_tot.views.terminal.live_tree import LiveTree
+from rksc_tot.views.terminal.plain_text import one_line
+from rksc_tot.views.terminal.report import report
+from rksc_tot.views.terminal.settings import setting_lines
 
 
 @contextmanager
@@ -108,3 +110,9 @@ def _plain(value: object) -> object:
         return [_plain(item) for item in value]
     exact = value is None or isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value))
     return value if exact else said(value)
+
+
+def check_writable(out: Path) -> None:
+    """Refuse a file that cannot be written, before anything is searched."""
+    if out.is_dir() or not out.absolute().parent.is_dir() or not os.access(out.absolute().parent, os.W_OK):
+        raise ConfigError(f"{str(out)!r} cannot be written", hint="name a file in a folder that is there")

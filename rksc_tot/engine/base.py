@@ -13,12 +13,12 @@ from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from rksc_tot.errors import ConfigError
-from rksc_tot.ledger import Ledger
+from rksc_tot.core.errors import ConfigError
+from rksc_tot.core.ledger import Ledger
+from rksc_tot.core.task import Prompt
 from rksc_tot.policies.asks import Phrasing
-from rksc_tot.policies.cgee import ExitRule, RivalStop
-from rksc_tot.policies.keep import KeepPolicy
-from rksc_tot.task import Prompt
+from rksc_tot.policies.compression.base import KeepPolicy
+from rksc_tot.policies.early_exit.cgee import ExitRule, RivalStop
 
 Finish = Literal["stop", "eos", "length", "budget", "rival"]
 
@@ -122,7 +122,7 @@ class GenerateRequest:
         if self.max_tokens < 1:
             raise ConfigError(f"max_tokens is {self.max_tokens}", hint="use at least 1")
         if not self.streams or not all(0 <= key < 1 << 128 for key in self.streams):
-            raise ConfigError(f"streams are {self.streams}", hint="give each branch a key from rksc_tot.seeds")
+            raise ConfigError(f"streams are {self.streams}", hint="give each branch a key from rksc_tot.core.seeds")
         strings: Any = self.stop
         if not isinstance(strings, tuple) or not all(isinstance(string, str) and string for string in strings):
             raise ConfigError(f"stop strings are {self.stop!r}", hint="give a tuple of strings that are not empty")

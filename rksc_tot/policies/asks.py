@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 from pydantic import Field, model_validator
 
-from rksc_tot.settings import Settings
+from rksc_tot.core.plugins.settings import Settings
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -102,7 +102,7 @@ class Phrasing(Settings):
     ----------
     threshold
         Least value of the gate. Under ``sigma`` it is τ, above 0, at most 1. No value is good for all models: see
-        ``benchmarks.phrasing`` for how one is calibrated.
+        ``benchmarks.quality.phrasing`` for how one is calibrated.
     gate
         What is asked to be that high. ``lead``: the logit of the likeliest next token minus that of the second. ``margin``: the
         same of their probabilities, 0..1. ``entropy``: minus that of the next token, nats. ``sigma``: the paper's σ, -1..1.

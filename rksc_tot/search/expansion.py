@@ -8,16 +8,16 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from rksc_tot.core.errors import ConfigError, ContextOverflow
+from rksc_tot.core.plugins.settings import sentence
+from rksc_tot.core.plugins.user_code import Raised, guarded, shown
+from rksc_tot.core.seeds import stream_keys
+from rksc_tot.core.task import Path, Task
+from rksc_tot.core.tree import Node
 from rksc_tot.engine.base import Account, Completion, Engine, Finish, GenerateRequest, Sampling
-from rksc_tot.errors import ConfigError, ContextOverflow
-from rksc_tot.faults import Fault, prompt_fault
-from rksc_tot.guard import Raised, guarded, shown
-from rksc_tot.policies.cgee import RivalStop
-from rksc_tot.search.wordings import Start, Wordings
-from rksc_tot.seeds import stream_keys
-from rksc_tot.settings import sentence
-from rksc_tot.task import Path, Task
-from rksc_tot.tree import Node
+from rksc_tot.policies.early_exit.cgee import RivalStop
+from rksc_tot.search.approximate.prompt_variants import Start, Wordings
+from rksc_tot.search.validation import Fault, prompt_fault
 
 CUT: dict[Finish, str] = {"length": "cut off before it ended", "budget": "cut off by the budget"}
 ENDED = "the model ended its text here"

@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Literal, NoReturn, TypeVar, get_args
 
-from rksc_tot.budget import Budget, BudgetReached
+from rksc_tot.core.budget import Budget, BudgetReached
+from rksc_tot.core.ledger import Ledger
 from rksc_tot.engine.base import Account
-from rksc_tot.ledger import Ledger
 
 T = TypeVar("T")
 Limit = Literal["tokens", "nodes", "verifier_calls", "seconds", "kv_bytes"]

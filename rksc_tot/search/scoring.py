@@ -6,11 +6,11 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from rksc_tot.budget import BudgetReached
-from rksc_tot.errors import RkscTotError, VerifierError
-from rksc_tot.faults import finite
-from rksc_tot.guard import Raised, guarded, shown
-from rksc_tot.tree import Node
+from rksc_tot.core.budget import BudgetReached
+from rksc_tot.core.errors import RkscTotError, VerifierError
+from rksc_tot.core.plugins.user_code import Raised, guarded, shown
+from rksc_tot.core.tree import Node
+from rksc_tot.search.validation import finite
 
 if TYPE_CHECKING:
     from rksc_tot.search import Search

@@ -9,30 +9,30 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from rksc_tot.budget import Budget, BudgetReached
+from rksc_tot.core.budget import Budget, BudgetReached
+from rksc_tot.core.errors import ConfigError, TaskError, VerifierError
+from rksc_tot.core.events import Added, BudgetHit, Event, Finished, Pruned, Scored
+from rksc_tot.core.ledger import Ledger
+from rksc_tot.core.plugins.user_code import shown
+from rksc_tot.core.seeds import stream_key
+from rksc_tot.core.task import Path, Task
+from rksc_tot.core.tree import Node, ReasoningTree
 from rksc_tot.engine.base import Account, Engine, KeepingEngine, LabelRequest, LabelScores, SharingEngine
-from rksc_tot.errors import ConfigError, TaskError, VerifierError
-from rksc_tot.events import Added, BudgetHit, Event, Finished, Pruned, Scored
-from rksc_tot.faults import Fault
-from rksc_tot.guard import shown
-from rksc_tot.ledger import Ledger
-from rksc_tot.policies.cgee import RivalStop
-from rksc_tot.search.aliasing import Aliasing
-from rksc_tot.search.candidates import Candidates
+from rksc_tot.policies.early_exit.cgee import RivalStop
+from rksc_tot.search.answers import Candidates
+from rksc_tot.search.approximate.compression_audit import AUDIT, Reductions
+from rksc_tot.search.approximate.early_exit import Gate
+from rksc_tot.search.approximate.prompt_variants import Wordings, other_phrasings
+from rksc_tot.search.approximate.sibling_merging import Aliasing
 from rksc_tot.search.expansion import Writer
-from rksc_tot.search.gate import Gate
-from rksc_tot.search.growth import Growth
-from rksc_tot.search.judgement import HINT, judge_root
 from rksc_tot.search.limits import Limits
-from rksc_tot.search.reductions import AUDIT, Reductions
 from rksc_tot.search.scoring import Key, Scorer, ranked, scores_of, usable
-from rksc_tot.search.wordings import Wordings, other_phrasings
-from rksc_tot.seeds import stream_key
-from rksc_tot.task import Path, Task
-from rksc_tot.tree import Node, ReasoningTree
+from rksc_tot.search.task_calls import HINT, judge_root
+from rksc_tot.search.tree_builder import Growth
+from rksc_tot.search.validation import Fault
 
 if TYPE_CHECKING:
-    from rksc_tot.rksc import RKSC
+    from rksc_tot.search.approximate.settings import RKSC
 
 E = TypeVar("E", bound=Event)
 _log = logging.getLogger("rksc_tot")
@@ -54,9 +54,9 @@ class Search:
     seed : int
         Of every random draw. What a node's children say depends on the seed, the problem and the node's ``branch`` only.
     on_event : callable, optional
-        Called with each :class:`~rksc_tot.events.Event` as it happens. It may raise BudgetReached to stop the search.
+        Called with each :class:`~rksc_tot.core.events.Event` as it happens. It may raise BudgetReached to stop the search.
     rksc : RKSC, optional
-        What may be decided early, :meth:`~rksc_tot.rksc.RKSC.ready` for the engine, the task and the verifier.
+        What may be decided early, :meth:`~rksc_tot.search.approximate.settings.RKSC.ready` for the engine, the task and the verifier.
     run : Limits, optional
         Of the run of many searches this one belongs to.
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from rksc_tot.registry import Registry
-from rksc_tot.task import Task
+from rksc_tot.core.plugins.registry import Registry
+from rksc_tot.core.task import Task
 
 TASKS: Registry[Task] = Registry(
     kind="task",
     base=Task,
     group="rksc_tot.tasks",
     built_in={
-        "game24": "rksc_tot.tasks.game24:Game24",
-        "game24-chain": "rksc_tot.tasks.game24:whole_chains",
+        "game24": "rksc_tot.tasks.game24.task:Game24",
+        "game24-chain": "rksc_tot.tasks.game24.task:whole_chains",
     },
 )
 

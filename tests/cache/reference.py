@@ -3,10 +3,10 @@
 import math
 from dataclasses import dataclass
 
-from rksc_tot.cache.pool import SlotPool
 from rksc_tot.cache.prefix_tree import PrefixTree
-from rksc_tot.errors import CacheError
-from rksc_tot.policies.eviction import EVICTION, Candidate
+from rksc_tot.cache.slot_pool import SlotPool
+from rksc_tot.core.errors import CacheError
+from rksc_tot.policies.eviction.base import EVICTION, Candidate
 
 
 def path(segment):

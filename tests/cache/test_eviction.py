@@ -7,13 +7,12 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from rksc_tot.cache.pool import SlotPool
+from rksc_tot.cache.eviction_queue import Victims
 from rksc_tot.cache.prefix_tree import PrefixTree
-from rksc_tot.cache.victims import Victims
-from rksc_tot.errors import CacheError
-from rksc_tot.policies.eviction import EVICTION
-
-from .reference import Reference, compute
+from rksc_tot.cache.slot_pool import SlotPool
+from rksc_tot.core.errors import CacheError
+from rksc_tot.policies.eviction.base import EVICTION
+from tests.cache.reference import Reference, compute
 
 POLICIES = EVICTION.names()
 EXAMPLES, OPERATIONS = 10, 2000  # a policy; five of them: 100,000 operations

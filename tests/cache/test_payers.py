@@ -7,10 +7,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from rksc_tot.cache.pool import SlotPool
 from rksc_tot.cache.prefix_tree import PrefixTree
-from rksc_tot.errors import AccountFull, CacheError
-from rksc_tot.policies.eviction import EVICTION
+from rksc_tot.cache.slot_pool import SlotPool
+from rksc_tot.core.errors import AccountFull, CacheError
+from rksc_tot.policies.eviction.base import EVICTION
 
 ROOM = 12
 LIMITS = (5, 8)

@@ -5,12 +5,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from rksc_tot.cache.pool import SlotPool
 from rksc_tot.cache.prefix_tree import PrefixTree
-from rksc_tot.errors import CacheError
-from rksc_tot.policies.eviction import EVICTION
-
-from .reference import Reference, compute
+from rksc_tot.cache.slot_pool import SlotPool
+from rksc_tot.core.errors import CacheError
+from rksc_tot.policies.eviction.base import EVICTION
+from tests.cache.reference import Reference, compute
 
 POLICIES = EVICTION.names()
 TOKENS = st.lists(st.integers(0, 3), min_size=1, max_size=6)

@@ -7,15 +7,14 @@ from typing import ClassVar
 
 import pytest
 
-from rksc_tot.cache.pool import SlotPool
 from rksc_tot.cache.prefix_tree import PrefixTree, Segment
+from rksc_tot.cache.slot_pool import SlotPool
+from rksc_tot.core.errors import CacheError
+from rksc_tot.engine.attention.plan import Piece
 from rksc_tot.engine.base import Account
-from rksc_tot.engine.jobs import Job
-from rksc_tot.engine.passes import claim, give_up
-from rksc_tot.engine.plan import Piece
-from rksc_tot.errors import CacheError
-
-from .reference import origin, path
+from rksc_tot.engine.jobs.job import Job
+from rksc_tot.engine.scheduler.batch import claim, give_up
+from tests.cache.reference import origin, path
 
 ROOM = 12
 LIMITS = (6, 9)

@@ -6,20 +6,20 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from rksc_tot.cli import commands as cli
-from rksc_tot.cli.engine_options import EngineOptions, keep_of
-from rksc_tot.cli.failing import NOT_SOLVED, USAGE
-from rksc_tot.errors import ConfigError
-from rksc_tot.policies.arborkv import ArborKV
-from rksc_tot.policies.keep import KEEP
-from rksc_tot.policies.random_attention import RandomAttention
-from rksc_tot.policies.streaming import Streaming
+from rksc_tot.cli.commands import app as cli
+from rksc_tot.cli.exits import NOT_SOLVED, USAGE
+from rksc_tot.cli.options.engine import EngineOptions, keep_of
+from rksc_tot.core.errors import ConfigError
+from rksc_tot.policies.compression.arborkv import ArborKV
+from rksc_tot.policies.compression.base import KEEP
+from rksc_tot.policies.compression.random_attention import RandomAttention
+from rksc_tot.policies.compression.streaming_llm import Streaming
 from tests.game24_player import player
 
 PUZZLE = "4 5 6 10"
 DONE = (0, NOT_SOLVED)
 FEW = ["--set", "k=6", "--set", "b=2"]
-OWN = "from rksc_tot.policies.streaming import Streaming\n\nclass Last(Streaming):\n    name = 'last'\n    sinks: int = 0\n"
+OWN = "from rksc_tot.policies.compression.streaming_llm import Streaming\n\nclass Last(Streaming):\n    name = 'last'\n    sinks: int = 0\n"
 
 
 def run(*args):
@@ -52,8 +52,8 @@ def opened(monkeypatch, tmp_path):
         ("random_attention:sets=one,pin_prompt=false", RandomAttention(sets="one", pin_prompt=False)),
         ('random_attention:sets="one"', RandomAttention(sets="one")),
         ("arborkv:theta=[0.5,-1,2e-1],offset=-3,tail=2", ArborKV(theta=(0.5, -1, 0.2), offset=-3, tail=2)),
-        ("rksc_tot.policies.streaming:Streaming", Streaming()),
-        ("rksc_tot.policies.streaming:Streaming:budget=9", Streaming(budget=9)),
+        ("rksc_tot.policies.compression.streaming_llm:Streaming", Streaming()),
+        ("rksc_tot.policies.compression.streaming_llm:Streaming:budget=9", Streaming(budget=9)),
     ],
 )
 def test_a_policy_is_named_with_its_settings(text, policy):

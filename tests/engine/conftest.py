@@ -3,7 +3,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, PreTrainedTokenizerFast
 
 from rksc_tot.engine import TransformersEngine
-from rksc_tot.models.tokenizer import build_tokenizer
+from rksc_tot.tasks.game24.tokenizer import build_tokenizer
 
 SHAPE = {
     "hidden_size": 48,

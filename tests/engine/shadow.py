@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from transformers import DynamicCache
 
-from rksc_tot.engine.compat import cache_keyword
-from rksc_tot.engine.jobs import Generation
-from rksc_tot.engine.plan import Piece
+from rksc_tot.engine.attention.plan import Piece
+from rksc_tot.engine.jobs.generation import Generation
+from rksc_tot.engine.model.hf_compat import cache_keyword
 
 
 @dataclass(frozen=True)

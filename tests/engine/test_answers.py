@@ -7,12 +7,11 @@ import torch
 from torch import nn
 
 from rksc_tot.engine.base import Account, GenerateRequest, LabelRequest
-from rksc_tot.engine.handle import KVHandle
-from rksc_tot.engine.lens import Lens
+from rksc_tot.engine.model.logit_lens import Lens
+from rksc_tot.engine.transformers_engine.handle import KVHandle
 from rksc_tot.policies.asks import Phrasing
-from rksc_tot.policies.cgee import Margins
-
-from .test_exactness_bit import HOT, ONE_SET, PER_HEAD, shadowed
+from rksc_tot.policies.early_exit.cgee import Margins
+from tests.engine.attention.test_exactness_bit import HOT, ONE_SET, PER_HEAD, shadowed
 
 LABELS = ("yes", "no")
 POLICIES = {name: policy for name, policy in {**PER_HEAD, **ONE_SET}.items() if "arborkv" not in name}

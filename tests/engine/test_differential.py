@@ -5,14 +5,13 @@ import random
 
 import pytest
 
+from rksc_tot.core.seeds import stream_keys
 from rksc_tot.engine import TransformersEngine
 from rksc_tot.engine.base import Account, GenerateRequest, LabelRequest, Sampling
-from rksc_tot.engine.sampler import Draws, Logits, sample
-from rksc_tot.engine.streams import Streams
-from rksc_tot.engine.text import Written, cut_at, find_stop
-from rksc_tot.seeds import stream_keys
-
-from .conftest import byte_tokenizer, llama, mistral
+from rksc_tot.engine.jobs.random_streams import Streams
+from rksc_tot.engine.jobs.sampler import Draws, Logits, sample
+from rksc_tot.engine.tokenization.text import Written, cut_at, find_stop
+from tests.engine.conftest import byte_tokenizer, llama, mistral
 
 SETTINGS = (
     Sampling(temperature=0),

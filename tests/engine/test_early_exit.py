@@ -6,13 +6,12 @@ from dataclasses import dataclass
 import pytest
 import torch
 
+from rksc_tot.core.errors import ConfigError, EngineError
 from rksc_tot.engine import TransformersEngine
 from rksc_tot.engine.base import Account, LabelRequest
-from rksc_tot.errors import ConfigError, EngineError
-from rksc_tot.models.tokenizer import build_tokenizer
-
-from .conftest import llama
-from .test_transformers_engine import LABELS, PROMPT, ask, texts
+from rksc_tot.tasks.game24.tokenizer import build_tokenizer
+from tests.engine.conftest import llama
+from tests.engine.transformers_engine.test_engine import LABELS, PROMPT, ask, texts
 
 QUESTION = "try 1+2 2+3 so"
 LAYERS = 3

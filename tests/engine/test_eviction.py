@@ -6,14 +6,13 @@ import math
 import pytest
 
 from rksc_tot import asolve, load_engine, solve
+from rksc_tot.core.errors import CacheError, ConfigError
 from rksc_tot.engine import TransformersEngine
 from rksc_tot.engine.base import Account, GenerateRequest, Sampling
-from rksc_tot.errors import CacheError, ConfigError
-from rksc_tot.models.tokenizer import build_tokenizer
-from rksc_tot.policies.eviction import LRU
+from rksc_tot.policies.eviction.base import LRU
 from rksc_tot.strategies import BFS
-
-from .conftest import llama
+from rksc_tot.tasks.game24.tokenizer import build_tokenizer
+from tests.engine.conftest import llama
 
 PUZZLE, OTHER = "4 5 6 10", "1 2 3 4"
 SEARCH = {"strategy": BFS(b=4, k=10), "verifier": "lm_value"}

@@ -11,12 +11,12 @@ from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 from rksc_tot.cache.arena import Arena
-from rksc_tot.cache.pool import SlotPool
 from rksc_tot.cache.prefix_tree import PrefixTree
+from rksc_tot.cache.slot_pool import SlotPool
 from rksc_tot.engine.base import Account
-from rksc_tot.engine.capabilities import probe
-from rksc_tot.engine.jobs import Job
-from rksc_tot.engine.passes import claim
+from rksc_tot.engine.jobs.job import Job
+from rksc_tot.engine.model.probe import probe
+from rksc_tot.engine.scheduler.batch import claim
 
 VOCABULARY = 64
 SHAPE = {

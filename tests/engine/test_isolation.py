@@ -10,14 +10,13 @@ import weakref
 import pytest
 import torch
 
+from rksc_tot.core.errors import CacheError, ConfigError, EngineError
+from rksc_tot.core.seeds import stream_keys
 from rksc_tot.engine import TransformersEngine
 from rksc_tot.engine.base import Account, GenerateRequest, LabelRequest, Sampling
-from rksc_tot.errors import CacheError, ConfigError, EngineError
-from rksc_tot.models.tokenizer import build_tokenizer
-from rksc_tot.seeds import stream_keys
-
-from .conftest import byte_tokenizer, llama
-from .test_transformers_engine import HOT, LABELS, PROMPT, ask, grow, texts
+from rksc_tot.tasks.game24.tokenizer import build_tokenizer
+from tests.engine.conftest import byte_tokenizer, llama
+from tests.engine.transformers_engine.test_engine import HOT, LABELS, PROMPT, ask, grow, texts
 
 
 def make(**options):
@@ -172,7 +171,7 @@ async def test_a_pass_that_runs_out_of_memory_is_tried_again_with_fewer_rows(mon
     ids=["device", "python", "allocator"],
 )
 async def test_while_memory_is_short_passes_stay_small_and_then_they_grow_back(monkeypatch, where, error):
-    monkeypatch.setattr("rksc_tot.engine.stepper.RECOVERY", 4)
+    monkeypatch.setattr("rksc_tot.engine.scheduler.scheduler.RECOVERY", 4)
     prompts = [f"steps {n} 5 6 10\n" for n in range(8)]
 
     async def run(engine, account, name):
@@ -347,7 +346,7 @@ async def test_rows_walked_again_are_booked_as_recomputed():
 
 
 async def test_logits_kept_for_handles_are_bounded(monkeypatch):
-    monkeypatch.setattr("rksc_tot.engine.stepper.LOGIT_BYTES", 10 * 432 * 4)
+    monkeypatch.setattr("rksc_tot.engine.scheduler.scheduler.LOGIT_BYTES", 10 * 432 * 4)
     with make() as engine:
         account = Account()
         _, first, second = await grow(engine, account, k=8)

@@ -6,15 +6,14 @@ import pytest
 import torch
 
 from rksc_tot import Budget, asolve, load_engine, solve, solve_many
+from rksc_tot.core.errors import CacheError, EngineError
 from rksc_tot.engine import TransformersEngine
 from rksc_tot.engine.base import Account, LabelRequest
-from rksc_tot.errors import CacheError, EngineError
-from rksc_tot.models.tokenizer import build_tokenizer
 from rksc_tot.policies.asks import Phrasing
 from rksc_tot.strategies import BFS, DFS, Beam
-
-from .conftest import llama
-from .test_transformers_engine import LABELS, PROMPT, ask, texts
+from rksc_tot.tasks.game24.tokenizer import build_tokenizer
+from tests.engine.conftest import llama
+from tests.engine.transformers_engine.test_engine import LABELS, PROMPT, ask, texts
 
 SEARCH = {"strategy": BFS(b=2, k=6), "verifier": "lm_value"}
 PUZZLES = ["4 5 6 10", "1 2 3 4", "2 5 8 11", "1 1 4 6"]

@@ -2,12 +2,12 @@
 
 import pytest
 
-from rksc_tot.cache.offload import open_store
+from rksc_tot.cache.offload.store import open_store
+from rksc_tot.core.errors import ConfigError
 from rksc_tot.engine import load_engine
-from rksc_tot.engine.drafting import Lossless
-from rksc_tot.engine.load import memory_settings
-from rksc_tot.errors import ConfigError
-from rksc_tot.policies.streaming import Streaming
+from rksc_tot.engine.transformers_engine.load import memory_settings
+from rksc_tot.policies.compression.lossless import Lossless
+from rksc_tot.policies.compression.streaming_llm import Streaming
 
 
 @pytest.mark.parametrize(

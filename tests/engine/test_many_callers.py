@@ -8,14 +8,13 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from rksc_tot import asolve, load_engine, solve
+from rksc_tot.core.errors import EngineError
 from rksc_tot.engine import TransformersEngine
 from rksc_tot.engine.base import Account, LabelRequest
-from rksc_tot.errors import EngineError
-from rksc_tot.models.tokenizer import build_tokenizer
 from rksc_tot.strategies import BFS
-
-from .conftest import llama
-from .test_transformers_engine import LABELS, PROMPT, ask, texts
+from rksc_tot.tasks.game24.tokenizer import build_tokenizer
+from tests.engine.conftest import llama
+from tests.engine.transformers_engine.test_engine import LABELS, PROMPT, ask, texts
 
 SEARCH = {"strategy": BFS(b=2, k=6), "verifier": "lm_value"}
 PUZZLES = ["4 5 6 10", "1 2 3 4", "2 5 8 11", "1 1 4 6", "1 1 3 8", "3 3 8 8"]

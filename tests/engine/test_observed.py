@@ -4,16 +4,15 @@ import pytest
 import torch
 
 from rksc_tot import load_engine, solve
+from rksc_tot.core.errors import ConfigError
 from rksc_tot.engine import TransformersEngine
+from rksc_tot.engine.attention.plan import Part
 from rksc_tot.engine.base import Account, LabelRequest
-from rksc_tot.engine.plan import Part
-from rksc_tot.errors import ConfigError
-from rksc_tot.models.tokenizer import build_tokenizer
-from rksc_tot.policies.rsbcm import RSBCM
+from rksc_tot.policies.eviction.rsbcm import RSBCM
 from rksc_tot.strategies import BFS
-
-from .conftest import byte_tokenizer, llama, mistral
-from .test_transformers_engine import LABELS, ask
+from rksc_tot.tasks.game24.tokenizer import build_tokenizer
+from tests.engine.conftest import byte_tokenizer, llama, mistral
+from tests.engine.transformers_engine.test_engine import LABELS, ask
 
 PROMPT = "steps " + "4 5 6 10 " * 12 + "\n"  # long enough to be shared by a group
 QUESTION = "try 1+2 2+3 so"

@@ -2,13 +2,13 @@
 
 import asyncio
 
+from rksc_tot.core.seeds import stream_keys
 from rksc_tot.engine.base import Account, GenerateRequest, Sampling
-from rksc_tot.engine.jobs import Generation
-from rksc_tot.engine.keeping import TreeKeeper
-from rksc_tot.engine.transformers_engine import TransformersEngine
-from rksc_tot.models.tokenizer import build_tokenizer
-from rksc_tot.policies.arborkv import ArborKV
-from rksc_tot.seeds import stream_keys
+from rksc_tot.engine.jobs.generation import Generation
+from rksc_tot.engine.kv.compression import TreeKeeper
+from rksc_tot.engine.transformers_engine.engine import TransformersEngine
+from rksc_tot.policies.compression.arborkv import ArborKV
+from rksc_tot.tasks.game24.tokenizer import build_tokenizer
 from tests.engine.conftest import llama
 
 

@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from rksc_tot.errors import ConfigError
+from rksc_tot.core.errors import ConfigError
 from rksc_tot.policies.asks import ASKS, GATES, Phrasing, Signals, layer_weights, mean_harm, sigma, wording
 
 CALM = Signals(sigma=0.9, lead=2.0, margin=0.5, entropy=1.0, harm=0.02)

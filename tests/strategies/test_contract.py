@@ -2,13 +2,13 @@
 
 import pytest
 
-from rksc_tot.budget import Budget
-from rksc_tot.engine.mock import MockEngine
-from rksc_tot.errors import TaskError
-from rksc_tot.events import Finished
-from rksc_tot.solve import solve
+from rksc_tot.api.solve import solve
+from rksc_tot.core.budget import Budget
+from rksc_tot.core.errors import TaskError
+from rksc_tot.core.events import Finished
+from rksc_tot.core.task import Reject, function_task
+from rksc_tot.engine.mock.engine import MockEngine
 from rksc_tot.strategies import STRATEGIES
-from rksc_tot.task import Reject, function_task
 from rksc_tot.verifiers import verifier
 
 

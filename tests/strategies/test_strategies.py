@@ -4,14 +4,14 @@ from collections import Counter
 
 import pytest
 
-from rksc_tot.budget import Budget
-from rksc_tot.engine.mock import MockEngine
-from rksc_tot.errors import ConfigError
+from rksc_tot.api.solve import solve
+from rksc_tot.core.budget import Budget
+from rksc_tot.core.errors import ConfigError
+from rksc_tot.core.task import function_task
+from rksc_tot.engine.mock.engine import MockEngine
 from rksc_tot.search import Search
-from rksc_tot.solve import solve
 from rksc_tot.strategies import BFS, DFS, STRATEGIES, Beam, BestOfN, Chain, SelfConsistency
 from rksc_tot.strategies.chain import draw_chains
-from rksc_tot.task import function_task
 from rksc_tot.verifiers import Likelihood, verifier
 
 

@@ -2,10 +2,10 @@ from importlib.metadata import EntryPoint
 
 import pytest
 
-from rksc_tot import registry
-from rksc_tot.errors import ConfigError
+from rksc_tot.core.errors import ConfigError
+from rksc_tot.core.plugins import registry
+from rksc_tot.core.task import Task
 from rksc_tot.strategies import BFS, STRATEGIES
-from rksc_tot.task import Task
 from rksc_tot.tasks import TASKS, load_task
 
 
@@ -42,7 +42,7 @@ def test_a_broken_plug_in_is_one_sentence_and_hides_no_other_task(monkeypatch, t
     assert load_task("game24").name == "game24"
 
 
-@pytest.mark.parametrize("name", ["rksc_tot.tasks.game24:whole_chains", "rksc_tot.tasks.game24:Game24"])
+@pytest.mark.parametrize("name", ["rksc_tot.tasks.game24.task:whole_chains", "rksc_tot.tasks.game24.task:Game24"])
 def test_any_task_that_can_be_imported_is_named_as_module_and_attribute(name):
     assert load_task(name).name == "game24"
 
@@ -96,7 +96,7 @@ def test_a_task_object_takes_no_settings(monkeypatch):
 
 
 def test_an_installed_package_adds_a_task(monkeypatch):
-    point = EntryPoint("mine", "rksc_tot.tasks.game24:whole_chains", TASKS.group)
+    point = EntryPoint("mine", "rksc_tot.tasks.game24.task:whole_chains", TASKS.group)
     monkeypatch.setattr(registry, "entry_points", lambda group: [point])
     assert "mine" in TASKS.names()
     assert load_task("mine").prompt((1, 2, 3, 4)).startswith("solve")

@@ -1,3 +1,3 @@
-from tests.calibration.conftest import accepted
+from tests.evaluation.calibration.conftest import accepted
 
 __all__ = ["accepted"]

@@ -4,10 +4,10 @@ import math
 
 import pytest
 
-from rksc_tot.budget import Budget, BudgetReached
-from rksc_tot.engine.mock import MockEngine
+from rksc_tot.core.budget import Budget, BudgetReached
+from rksc_tot.core.task import Question, function_task
+from rksc_tot.engine.mock.engine import MockEngine
 from rksc_tot.search import Search
-from rksc_tot.task import Question, function_task
 from rksc_tot.verifiers import VERIFIERS
 
 

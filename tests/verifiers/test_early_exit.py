@@ -7,14 +7,14 @@ import math
 import pytest
 
 from rksc_tot import RKSC, solve, stream
-from rksc_tot.budget import Budget
-from rksc_tot.calibration import Calibration
-from rksc_tot.errors import ConfigError
-from rksc_tot.policies.cgee import Margins, VerifySkip, confidence
+from rksc_tot.core.budget import Budget
+from rksc_tot.core.errors import ConfigError
+from rksc_tot.evaluation.calibration import Calibration
+from rksc_tot.policies.early_exit.cgee import Margins, VerifySkip, confidence
 from rksc_tot.search import Search
 from rksc_tot.strategies import BFS
 from rksc_tot.verifiers import LMValue
-from tests.calibration.conftest import LAYERS, between, make_engine, make_task
+from tests.evaluation.calibration.conftest import LAYERS, between, make_engine, make_task
 
 EXIT = Margins(thresholds={3: 0.9})
 SKIP = VerifySkip(confidence=0.3, margin=0.0)  # any group of two with a top branch likelier than that
@@ -139,7 +139,7 @@ def test_no_alarm_is_given_when_none_flip(made, caplog):
 
 def test_a_question_with_other_labels_runs_to_its_end(made):
     def question(problem, path):
-        from rksc_tot.task import Question
+        from rksc_tot.core.task import Question
 
         return Question(" worth?", {"good": 1.0, "bad": 0.0} if len(path) == 1 else {"yes": 1.0, "no": 0.0})
 
@@ -175,11 +175,11 @@ def test_decisive_siblings_are_not_asked_and_scored_by_their_confidence(made):
 
 
 def test_skipped_scores_lie_where_the_verifier_s_would(made):
-    from rksc_tot.task import Question
+    from rksc_tot.core.task import Question
 
     task = make_task(question=lambda problem, path: Question(" worth?", {"good": 20.0, "bad": -4.0}))
     calibration = made(skip=SKIP)
-    from rksc_tot.calibration.binding import wording_of
+    from rksc_tot.search.approximate.fingerprint import wording_of
 
     wording = wording_of(task, calibration.probe.problem, calibration.probe.thoughts)
     calibration = calibration.model_copy(update={"prompt": wording.hash})
@@ -238,7 +238,7 @@ def test_a_calibration_of_another_model_or_task_is_refused_before_anything_is_se
 
 
 def test_rival_stop_is_on_only_when_asked_for_and_only_if_it_was_accepted(made):
-    from rksc_tot.policies.cgee import RivalStop
+    from rksc_tot.policies.early_exit.cgee import RivalStop
 
     rule = RivalStop(confidence=0.9, margin=0.5)
     assert RKSC(calibration=made(rivals=rule)).rival_rule is None
@@ -281,7 +281,9 @@ async def children(made, **changes):
 
 async def test_a_whole_group_is_skipped_and_each_of_it_rated_for_eviction(made, monkeypatch):
     rated = []
-    monkeypatch.setattr("rksc_tot.engine.mock.MockEngine.rate", lambda self, handle, score, depth: rated.append(score))
+    monkeypatch.setattr(
+        "rksc_tot.engine.mock.engine.MockEngine.rate", lambda self, handle, score, depth: rated.append(score)
+    )
     search, nodes = await children(made)
     await search.score(nodes)
     assert all(node.skipped for node in nodes)

@@ -9,12 +9,12 @@ import time
 
 import pytest
 
-from rksc_tot.budget import Budget, BudgetReached
-from rksc_tot.engine.mock import MockEngine
-from rksc_tot.errors import ConfigError, VerifierError
+from rksc_tot.api.solve import solve
+from rksc_tot.core.budget import Budget, BudgetReached
+from rksc_tot.core.errors import ConfigError, VerifierError
+from rksc_tot.core.task import function_task
+from rksc_tot.engine.mock.engine import MockEngine
 from rksc_tot.search import Search
-from rksc_tot.solve import solve
-from rksc_tot.task import function_task
 from rksc_tot.verifiers import verifier
 
 TASK = function_task(prompt=lambda problem: "go\n", is_solution=lambda problem, path: len(path) == 2, max_thoughts=2)
@@ -299,9 +299,9 @@ async def test_the_budget_of_seconds_ends_a_hanging_verifier(timeout):
 def test_a_hanging_thread_does_not_keep_the_program_from_ending():
     program = """
 import time
-from rksc_tot.engine.mock import MockEngine
+from rksc_tot.engine.mock.engine import MockEngine
 from rksc_tot.solve import solve
-from rksc_tot.task import function_task
+from rksc_tot.core.task import function_task
 from rksc_tot.verifiers import verifier
 task = function_task(prompt=lambda p: "go", is_solution=lambda p, path: len(path) == 1)
 hang = verifier(timeout=0.05)(lambda problem, path: time.sleep(60))

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rksc_tot.engine.mock import MockEngine
-from rksc_tot.errors import ConfigError, VerifierError
+from rksc_tot.core.errors import ConfigError, VerifierError
+from rksc_tot.core.task import Question, function_task
+from rksc_tot.engine.mock.engine import MockEngine
 from rksc_tot.search import Search
-from rksc_tot.task import Question, function_task
 from rksc_tot.verifiers import VERIFIERS, Likelihood, LMValue, LMVote, Random, Verifier
 
 WORTH = {"sure": 20.0, "likely": 1.0, "impossible": 0.001}

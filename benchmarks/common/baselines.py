@@ -1,0 +1,116 @@
+"""What `paper` compares with: branches and their verification in plain transformers, with and without shared prefixes.
+
+All are batched, use sdpa, compute logits only where they are read, and draw with the same private random numbers as the
+engine, so that their texts can be compared with its texts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
+
+from rksc_tot.engine.base import Sampling
+from rksc_tot.engine.jobs.random_streams import Streams
+from rksc_tot.engine.jobs.sampler import Draws, Logits, sample
+from rksc_tot.engine.model.hf_compat import cache_keyword
+from rksc_tot.engine.tokenization.text import decode, encode, label_tokens
+
+SAMPLING = Sampling(temperature=1.0)
+LABELS = ("yes", "no")
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One prompt, a branch for each stream with ``new`` tokens, and a question after every branch."""
+
+    prompt: str
+    question: str
+    streams: tuple[int, ...]
+    new: int
+
+
+class Replies(NamedTuple):
+    """What every branch wrote, and the probability of the first label after the question."""
+
+    texts: list[str]
+    verdicts: list[float]
+
+
+@dataclass(frozen=True, slots=True)
+class Plain:
+    """A model with stock attention, and its tokenizer."""
+
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+
+    @torch.inference_mode()
+    def recompute(self, work: Work) -> Replies:
+        """(a) Nothing is shared: the prompt is computed for every branch, and prompt and branch again for every question."""
+        prompt = self._rows(work.prompt, len(work.streams))
+        cache = self._cache()
+        written = self._decode(work, cache, self._last_logits(prompt, cache))
+        return self._replies(written, self._reread(work, prompt, written))
+
+    @torch.inference_mode()
+    def prefix_cache(self, work: Work) -> Replies:
+        """(b1) The prompt is computed once for all branches; a question is a new prompt."""
+        cache = self._cache()
+        logits = self._last_logits(self._rows(work.prompt, 1), cache)
+        written = self._decode(work, cache, logits)
+        return self._replies(written, self._reread(work, self._rows(work.prompt, len(work.streams)), written))
+
+    @torch.inference_mode()
+    def continued_cache(self, work: Work) -> Replies:
+        """(b2) The prompt is computed once, and the branches' cache simply goes on with the question."""
+        cache = self._cache()
+        logits = self._last_logits(self._rows(work.prompt, 1), cache)
+        written = self._decode(work, cache, logits)
+        unread = torch.cat([written[:, -1:], self._rows(work.question, len(written))], 1)  # the last token, too
+        return self._replies(written, self._last_logits(unread, cache))
+
+    def _decode(self, work: Work, cache: DynamicCache, logits: Tensor) -> Tensor:
+        """Tokens ``[B, new]``; ``logits [B or 1, V]`` follow the prompt."""
+        streams = Streams(work.streams)
+        branches = range(len(work.streams))
+        if len(logits) < len(branches):
+            cache.batch_repeat_interleave(len(branches))
+        written: list[Tensor] = []
+        for step in range(work.new):
+            rows = [min(n, len(logits) - 1) for n in branches]
+            [tokens], _ = sample(Logits(logits), [Draws(rows, streams[step], SAMPLING)])
+            written.append(torch.tensor(tokens, device=logits.device)[:, None])
+            if step < work.new - 1:
+                logits = self._last_logits(written[-1], cache)
+        return torch.cat(written, 1)
+
+    def _reread(self, work: Work, prompt: Tensor, written: Tensor) -> Tensor:
+        """Logits after prompt, branch and question, from the first token on."""
+        return self._last_logits(torch.cat([prompt, written, self._rows(work.question, len(written))], 1), None)
+
+    def _last_logits(self, ids: Tensor, cache: DynamicCache | None) -> Tensor:
+        """Logits ``[B, V]`` after ``ids [B, T]``."""
+        kept: dict[str, Any] = {cache_keyword(self.model): cache} if cache else {}
+        output = self.model(input_ids=ids, use_cache=cache is not None, logits_to_keep=1, **kept)
+        logits: Tensor = output.logits[:, -1]
+        return logits
+
+    def _cache(self) -> DynamicCache:
+        return DynamicCache(config=self.model.config)
+
+    def _rows(self, text: str, count: int) -> Tensor:
+        """The same ids ``[count, T]`` for every branch."""
+        return torch.tensor([encode(self.tokenizer, text)], device=self.model.device).repeat(count, 1)
+
+    def _replies(self, written: Tensor, logits: Tensor) -> Replies:
+        probabilities = logits.double().softmax(-1)
+        first, second = (probabilities[:, ids].sum(-1) for ids in label_tokens(self.tokenizer, LABELS))
+        texts = [decode(self.tokenizer, tokens) for tokens in written.tolist()]
+        return Replies(texts, (first / (first + second)).tolist())
+
+
+Condition = Callable[[Work], Replies]

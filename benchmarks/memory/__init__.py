@@ -1,0 +1,1 @@
+"""KV memory: peak bytes, compression, offload."""

@@ -1,0 +1,1 @@
+"""The same search on other engines."""

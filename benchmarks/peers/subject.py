@@ -1,0 +1,71 @@
+"""The model, the prompts and the question that all peers are given."""
+
+from __future__ import annotations
+
+import random
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+
+from benchmarks.common.baselines import LABELS
+from benchmarks.common.random_models import SHAPES, random_model, word_tokenizer
+from benchmarks.peers.search import Problem
+from rksc_tot.core.errors import UnsupportedModel
+from rksc_tot.engine.tokenization.chat import prompt_tokens
+from rksc_tot.engine.tokenization.text import continuation, decode, encode, label_tokens
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What all of them run: ``model``, ``tokenizer``, ``folder`` (where both are stored), ``question`` after every thought."""
+
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    folder: Path
+    question: str
+
+    def problem(self, prompt: str) -> Problem:
+        """A prompt in token ids, as the engine reads it."""
+        first, second = label_tokens(self.tokenizer, LABELS)
+        question = continuation(self.tokenizer, self.question)
+        return Problem(prompt_tokens(self.tokenizer, prompt), question, (first, second))
+
+
+def real(folder: Path, question: int) -> Subject:
+    """A model that is stored in a folder; nothing ends its texts but their length."""
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer.eos_token = model.config.eos_token_id = model.generation_config.eos_token_id = None
+    return Subject(model, tokenizer, folder, random_text(tokenizer, question, "question"))
+
+
+def made_up(shape: str, folder: Path, question: int) -> Subject:
+    """Random weights and a tokenizer of words, stored in a folder so that every peer can load them."""
+    model, tokenizer = random_model(shape), word_tokenizer(SHAPES[shape]["vocab_size"])
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return Subject(model, tokenizer, folder, random_text(tokenizer, question, "question"))
+
+
+def random_text(tokenizer: PreTrainedTokenizerBase, count: int, name: str) -> str:
+    """So many words that are one token each: at temperature 1 branches part at once after it.
+
+    Raises
+    ------
+    UnsupportedModel
+        If this tokenizer does not read them as they were put together.
+    """
+    rng = random.Random(name)
+    chosen: list[int] = []
+    while len(chosen) < count:
+        token = rng.randrange(tokenizer.vocab_size)
+        word = decode(tokenizer, [token])
+        if re.fullmatch(r" [a-z]+\d*", word) and word.strip() not in LABELS and encode(tokenizer, word) == [token]:
+            chosen.append(token)
+    text = decode(tokenizer, chosen)
+    if encode(tokenizer, text) != chosen:
+        raise UnsupportedModel("this tokenizer does not take a text of words apart at its spaces")
+    return text

@@ -1,0 +1,1 @@
+"""Exactness, early exit, prompt variants."""

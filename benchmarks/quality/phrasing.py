@@ -1,0 +1,302 @@
+"""What taking over KV from another wording saves and costs: word problems of our own, eight wordings each.
+
+``python -m benchmarks.quality.phrasing --model FOLDER [--json] [--quick] [--variants N]``. Without a model a tiny one of random weights
+runs through the same, and its figures mean nothing.
+
+Every problem is asked in all wordings. The first lends its KV of the problem to the others, which compute their own words only,
+and the first few tokens of the problem (``by_recompute``); each is also computed exactly. Problems are dealt into three parts:
+audits of the first give the harm of each wording, thresholds are set on the second, figures come from the third. All of it is
+repeated for twenty ways to deal, and averaged.
+
+``reuse``: prompt tokens that were not computed, over all prompt tokens of all branches, the lender's own not counted; a branch
+that was sent back counts as nothing re-used. ``top1_agreement``, ``kl``: of the branches that were kept. Spearman's
+``gate_rank_correlation``: of a gate's value, sign turned, and the KL of all branches. The headline's threshold is the loosest
+with 99 % agreement on the second part. ``certified``: what Learn-then-Test promises instead, with confidence 95 %, if branches
+were independent, which those of one problem are not. ``curve``: by the share of branches kept on the second part.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import random
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from statistics import fmean
+from typing import Annotated, Any, NamedTuple
+
+import typer
+
+from benchmarks.common.report import environment, flat
+from benchmarks.quality.phrasing_problems import LONG, SHORT, WORDINGS, Wording, variant
+from rksc_tot.core.task import Prompt
+from rksc_tot.engine import TransformersEngine
+from rksc_tot.engine.base import Account
+from rksc_tot.policies.asks import GATES, Gate, Phrasing, Signals, mean_harm
+from rksc_tot.policies.early_exit.learn_then_test import examples_needed, fixed_sequence
+
+RECOMPUTED = (0, 4, 8)
+AGREEMENT = 0.99
+SPLITS = 20
+PARTS = (0.2, 0.4)  # for audits, for thresholds; the rest is held out
+DELTAS, ALPHA = (0.01, 0.02, 0.05), 0.05
+CURVE = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+SHORTLY = ("reuse_asks", "top1_agreement", "kl", "kept", "flips")
+KEEP_ALL = -1e9  # a lead no branch is below
+
+
+class Branch(NamedTuple):
+    """One prompt that took KV over. ``reused``: tokens not computed, the ``exact`` head included."""
+
+    problem: int
+    long: bool
+    wording: str
+    tokens: int
+    exact: int
+    reused: int
+    signals: Signals
+    kl: float
+    same: bool
+
+
+def measure(branches: dict[int, list[Branch]]) -> dict[str, Any]:
+    """All figures, from the branches by how many first tokens of the problem were computed all the same."""
+    usual = Phrasing(threshold=0)
+    found = {
+        recompute: _mean([_split(measured, seed, usual.gate) for seed in range(SPLITS)])
+        for recompute, measured in branches.items()
+    }
+    every = branches[usual.recompute]
+    return {
+        "reuse_exact": round(sum(b.exact for b in every) / sum(b.tokens for b in every), 4),
+        **found[usual.recompute],
+        "by_recompute": {
+            str(n): {name: figures[name] for name in (*SHORTLY, "gate_rank_correlation", "without_gate")}
+            for n, figures in found.items()
+        },
+    }
+
+
+def _split(branches: Sequence[Branch], seed: int, gate: Gate) -> dict[str, Any]:
+    """The figures of one way to deal the problems into three parts."""
+    problems = sorted({b.problem for b in branches})
+    random.Random(seed).shuffle(problems)
+    first, second = (round(len(problems) * share) for share in (PARTS[0], sum(PARTS)))
+    parts = (problems[:first], problems[first:second], problems[second:])
+    audited, calibration, held_out = ([b for b in branches if b.problem in part] for part in parts)
+    harm = _harm(audited)
+    return _figures(_informed(calibration, harm), _informed(held_out, harm), gate)
+
+
+def _mean(figures: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The mean of each figure over those that have it; agreement is that of all branches kept together."""
+    merged: dict[str, Any] = {}
+    for name in dict.fromkeys(name for found in figures for name in found):
+        values = [found[name] for found in figures if found.get(name) is not None]
+        if not values or isinstance(values[0], str):
+            merged[name] = values[0] if values else None
+        else:
+            merged[name] = _mean(values) if isinstance(values[0], dict) else round(fmean(values), 4)
+    if merged.get("kept"):
+        merged["top1_agreement"] = round(1 - merged["flips"] / merged["kept"], 4)
+    return merged
+
+
+async def collect(engine: TransformersEngine, quick: bool, variants: int) -> dict[int, list[Branch]]:
+    """Every problem in every wording but the first, under each number of tokens computed all the same."""
+    account = Account()
+    short, long, wordings = (SHORT[:5], LONG[:2], WORDINGS[1:4]) if quick else (SHORT, LONG, WORDINGS[1:])
+    found: dict[int, list[Branch]] = {recompute: [] for recompute in RECOMPUTED}
+    for number, problem in enumerate((*short, *long)):
+        for text in (variant(problem, n) for n in range(variants)):
+            reference = engine.open(_prompt(engine, WORDINGS[0], text), account)
+            for wording in wordings:
+                prompt = _prompt(engine, wording, text)
+                exact = engine.open(prompt, account)  # keeps the logits that the audit computes, in the last round
+                tried = []
+                for recompute in RECOMPUTED:
+                    audit = float(recompute == RECOMPUTED[-1])
+                    rule = Phrasing(gate="lead", threshold=KEEP_ALL, recompute=recompute, audit=audit, least=1)
+                    branch, verdict = await engine.open_phrasing(prompt, reference, rule, account)
+                    if not verdict.kept or verdict.signals is None:
+                        raise RuntimeError(f"a branch was sent back: {verdict.why}")
+                    tried.append((recompute, verdict, verdict.signals, branch.segment.logits.double().log_softmax(-1)))
+                    engine.release(branch)
+                wanted = exact.segment.logits.double().log_softmax(-1)
+                for recompute, verdict, signals, logits in tried:
+                    found[recompute].append(
+                        Branch(
+                            problem=number,
+                            long=number >= len(short),
+                            wording=verdict.wording,
+                            tokens=exact.length,
+                            exact=verdict.exact,
+                            reused=verdict.exact + verdict.reused,
+                            signals=signals,
+                            kl=max(0.0, float((wanted.exp() * (wanted - logits)).sum())),
+                            same=int(wanted.argmax()) == int(logits.argmax()),
+                        )
+                    )
+                engine.release(exact)
+            engine.release(reference)
+            engine.clear()
+    return found
+
+
+def _prompt(engine: TransformersEngine, wording: Wording, problem: str) -> Prompt:
+    if engine.tokenizer.chat_template:
+        return wording.messages(problem)
+    return f"{wording.system}\n\n{wording.before}{problem}{wording.after}\n"
+
+
+def _harm(audited: Sequence[Branch]) -> dict[str, float]:
+    """What the audits of each wording found."""
+    audits: dict[str, list[tuple[float, float]]] = {}
+    for branch in audited:
+        audits.setdefault(branch.wording, []).append((branch.kl, branch.signals.entropy))
+    return {name: mean_harm(found) for name, found in audits.items()}
+
+
+def _informed(branches: Sequence[Branch], harm: dict[str, float]) -> list[Branch]:
+    """The branches as the engine sees them once audits have given it the harm of each wording."""
+    return [b._replace(signals=b.signals._replace(harm=harm.get(b.wording))) for b in branches]
+
+
+def _figures(calibration: Sequence[Branch], held_out: Sequence[Branch], gate: Gate) -> dict[str, Any]:
+    """What one gate keeps of the held-out part, and how all of them rank it."""
+    gates = [name for name in GATES if all(GATES[name](b.signals) is not None for b in (*calibration, *held_out))]
+
+    def outcome(name: Gate, threshold: float, branches: Sequence[Branch] = held_out) -> dict[str, Any]:
+        return _outcome([(b, _value(b, name) >= threshold) for b in branches])
+
+    def by_length(threshold: float) -> dict[str, Any]:
+        lengths = {name: [b for b in held_out if b.long == long] for name, long in (("short", False), ("long", True))}
+        return outcome(gate, threshold) | {name: outcome(gate, threshold, part) for name, part in lengths.items()}
+
+    ranked = sorted((_value(b, gate) for b in calibration), reverse=True)
+    tried = {name: outcome(name, _loosest(calibration, name)) for name in gates}
+    harm = [b.kl for b in held_out]
+    return {
+        **by_length(_loosest(calibration, gate)),
+        "without_gate": by_length(-math.inf),
+        "gate_rank_correlation": {
+            name: round(spearman([-_value(b, name) for b in held_out], harm), 3) for name in gates
+        },
+        "by_gate": {name: {key: found[key] for key in SHORTLY} for name, found in tried.items()},
+        "certified": {f"{delta:.0%}": _certified(calibration, gate, delta, partial(outcome, gate)) for delta in DELTAS},
+        "curve": {
+            f"{share:.0%}": outcome(gate, ranked[math.ceil(share * len(ranked)) - 1] if share < 1 else -math.inf)
+            for share in CURVE
+        },
+    }
+
+
+def _value(branch: Branch, gate: Gate) -> float:
+    value = GATES[gate](branch.signals)
+    return -math.inf if value is None else value
+
+
+def _outcome(branches: Sequence[tuple[Branch, bool]]) -> dict[str, Any]:
+    """What is re-used where the branches marked are kept, and how well those do."""
+    kept = [b for b, keep in branches if keep]
+    return {
+        "reuse_asks": round(sum(b.reused for b in kept) / max(1, sum(b.tokens for b, _ in branches)), 4),
+        "top1_agreement": round(fmean(b.same for b in kept), 4) if kept else None,
+        "kl": round(fmean(b.kl for b in kept), 4) if kept else None,
+        "kept": len(kept),
+        "flips": sum(not b.same for b in kept),
+        "of": len(branches),
+    }
+
+
+def _loosest(branches: Sequence[Branch], gate: Gate) -> float:
+    """The loosest threshold under which the branches kept agree as wanted; infinite if there is none."""
+    best, flips = math.inf, 0
+    for n, branch in enumerate(sorted(branches, key=lambda b: -_value(b, gate)), 1):
+        flips += not branch.same
+        if flips <= (1 - AGREEMENT) * n:
+            best = _value(branch, gate)
+    return best
+
+
+def _certified(
+    calibration: Sequence[Branch], gate: Gate, delta: float, outcome: Callable[[float], dict[str, Any]]
+) -> dict[str, Any]:
+    """What the loosest threshold accepted by fixed-sequence testing keeps, or why there is none.
+
+    The walk starts with as many of the safest branches as could pass at all. ``accepted``: 1 or 0.
+    """
+    ranked = sorted(calibration, key=lambda b: -_value(b, gate))
+    needed = examples_needed(delta, ALPHA)
+    if needed > len(ranked):
+        return {"accepted": 0, "refused": f"{len(ranked)} branches, {needed} are needed even without a flip"}
+    walk = fixed_sequence(
+        ((n, sum(not b.same for b in ranked[:n])) for n in range(needed, len(ranked) + 1)), delta, ALPHA
+    )
+    if not walk[0].passed:
+        return {"accepted": 0, "refused": f"{walk[0].k} flips among the safest {walk[0].n}"}
+    accepted = [tried.n for tried in walk if tried.passed][-1]
+    return {"accepted": 1, **outcome(_value(ranked[accepted - 1], gate))}
+
+
+def spearman(a: Sequence[float], b: Sequence[float]) -> float:
+    """Rank correlation, ties averaged; 0 if one side is constant."""
+
+    def ranks(values: Sequence[float]) -> list[float]:
+        places: dict[float, list[int]] = {}
+        for place, value in enumerate(sorted(values)):
+            places.setdefault(value, []).append(place)
+        middle = (len(values) - 1) / 2
+        return [fmean(places[value]) - middle for value in values]
+
+    x, y = ranks(a), ranks(b)
+    norm = math.sqrt(sum(v * v for v in x) * sum(v * v for v in y))
+    return sum(v * w for v, w in zip(x, y, strict=True)) / norm if norm else 0.0
+
+
+def tiny_engine() -> TransformersEngine:
+    """A model of random weights whose vocabulary is the words of the problems."""
+    import torch
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+    split = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Punctuation()])
+    texts = (*SHORT, *LONG, *(text for wording in WORDINGS for text in wording))
+    words = {word for text in texts for word, _ in split.pre_tokenize_str(text)}
+    vocabulary = {word: n for n, word in enumerate(["<unk>", "<pad>", "</s>", *sorted(words)])}
+    core = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
+    core.pre_tokenizer, core.decoder = split, decoders.Fuse()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=core, unk_token="<unk>", pad_token="<pad>", eos_token="</s>")
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=len(vocabulary), hidden_size=64, intermediate_size=128, num_hidden_layers=4, num_attention_heads=4,
+        num_key_value_heads=2, max_position_embeddings=512, initializer_range=0.2, bos_token_id=None, pad_token_id=1,
+        eos_token_id=2,
+    )  # fmt: skip
+    return TransformersEngine(LlamaForCausalLM(config).eval(), tokenizer, name="random weights")
+
+
+def main(
+    json_only: Annotated[bool, typer.Option("--json", help="print only the JSON object")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="finish within a minute")] = False,
+    model: Annotated[Path | None, typer.Option(exists=True, help="folder of a model; none: random weights")] = None,
+    variants: Annotated[int, typer.Option(min=1, help="how often each problem is asked, with other numbers")] = 1,
+) -> None:
+    """Measure, print the figures."""
+    from rksc_tot import load_engine
+
+    with load_engine(str(model)) if model else tiny_engine() as engine:
+        branches = asyncio.run(collect(engine, quick, variants))
+        figures = flat(
+            {"model": model.name if model else engine.name, "means_something": bool(model), **measure(branches)}
+        )
+    if not json_only:
+        for key, value in figures.items():
+            print(f"{key:60} {value}")
+    print(json.dumps({"name": "phrasing", "figures": figures, "environment": environment()}))
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,222 @@
+"""Steps of the engine against the bare matrix products of the same model on the same machine.
+
+``python -m benchmarks.speed.roofline [--json] [--quick] [--shape NAME] [--device cuda] [--dtype bfloat16]``. The model has random
+weights. The *roof* is every weight matrix times the rows of the step, one after the other, layer by layer; the head only
+times the rows whose logits are wanted. Where there are two ways to multiply (torch's own linear, and oneDNN's packed one on
+a CPU), the roof takes for each matrix and number of rows the one that is faster here. It takes one matrix at a time, where the
+engine multiplies by those that read the same input at once. Norms, rotations,
+activations and the products of attention itself are not in the roof, so that 1 cannot be reached.
+
+``decode_fraction.B``: the roof over the whole of a step (sampling, plan, forward pass, bookkeeping) that computes one token
+of each of B branches of one prompt of 256 tokens. ``prefill_fraction``: the same for the step that computes a prompt of
+512 tokens, with logits for its last row; ``prefill_fraction.1024``: of 1024. ``low``, ``high``: 95 % by bootstrap over steps.
+Steps and roofs alternate, in the same thread. ``seconds.``: medians. ``packed``: whether the engine packs its linear layers;
+``roof_packed``: the share of the roof's matrices that are faster packed.
+
+``share.decode.B``, ``share.prefill``: where such a step spends its time, by Python's profiler in a run that is not timed (it
+makes small functions look larger than they are): products of linear layers, attention with what it reads and writes, the
+other operations of the model, claiming rows and planning the pass, sampling, and the rest, which is bookkeeping. Not told of
+a GPU, to which work is only submitted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import cProfile
+import json
+import time
+from collections.abc import Callable
+from functools import partial
+from itertools import count
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+import typer
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from benchmarks.common.baselines import SAMPLING
+from benchmarks.common.random_models import SHAPES, random_model, word_tokenizer
+from benchmarks.common.report import environment, flat
+from benchmarks.speed.paper import KV_BYTES, ratio, twin, work
+from benchmarks.speed.steps import Step, WatchedEngine, shares
+from rksc_tot.core.seeds import stream_keys
+from rksc_tot.engine.base import Account, GenerateRequest
+from rksc_tot.engine.model import onednn_linear as packing
+
+PREFIX = 256
+PREFILLS = {"prefill_fraction": 512, "prefill_fraction.1024": 1024}
+BRANCHES = (1, 8, 32, 128)
+STEPS, PREFILL_STEPS = 16, 5
+PROFILED_STEPS = 8
+SLACK = 8  # more tokens than steps, as branches may write the same at first
+TRIES = 5  # of each way to multiply, to choose the faster
+
+Product = Callable[[Tensor], Tensor]
+
+
+class Roof:
+    """The bare products of a model."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        head = model.get_output_embeddings()
+        body = [layer for layer in model.modules() if isinstance(layer, nn.Linear) and layer is not head]
+        self._layers = [*((layer, False) for layer in body), (head, True)]
+        packs = packing.worth_packing(model)
+        self._ways: dict[nn.Linear, list[Product]] = {
+            layer: [
+                partial(F.linear, weight=layer.weight),
+                *([partial(packing.Product([layer]), place=slice(None))] if packs else []),
+            ]
+            for layer, _ in self._layers
+        }
+        self._fastest: dict[tuple[int, ...], int] = {}  # by rows and shape of the matrix
+
+    @torch.inference_mode()
+    def choose(self, rows: int, logits: int) -> list[tuple[Product, Tensor]]:
+        """For so many rows, of which some go through the head: each product and what it is applied to."""
+        found = []
+        for layer, is_head in self._layers:
+            x = layer.weight.new_ones(logits if is_head else rows, layer.in_features)
+            shape = (len(x), *layer.weight.shape)
+            if shape not in self._fastest:
+                self._fastest[shape] = _fastest(self._ways[layer], x)
+            found.append((self._ways[layer][self._fastest[shape]], x))
+        return found
+
+    @property
+    def packed(self) -> float:
+        """The share of the matrices, by shape and rows, that are faster packed."""
+        return sum(self._fastest.values()) / max(1, len(self._fastest))
+
+
+def _fastest(ways: list[Product], x: Tensor) -> int:
+    """Which way is the fastest, by the best of some tries in turn."""
+    if len(ways) == 1:
+        return 0
+    times = [[_seconds([(way, x)]) for way in ways] for _ in range(TRIES)]
+    return int(np.min(times, axis=0).argmin())
+
+
+@torch.inference_mode()
+def _seconds(products: list[tuple[Product, Tensor]]) -> float:
+    """How long the products take, one after the other."""
+    start = time.perf_counter()
+    for product, x in products:
+        product(x)
+    if products[0][1].is_cuda:
+        torch.cuda.synchronize()
+    return time.perf_counter() - start
+
+
+async def _written(engine: WatchedEngine, prompt: str, branches: int, new: int) -> None:
+    """So many branches of a prompt, by an engine that is cold before and after."""
+    account = Account()
+    handle = engine.open(prompt, account)
+    request = GenerateRequest(handle, stream_keys(range(branches), "roofline"), SAMPLING, new)
+    [written] = await engine.generate([request], account)
+    for given in (handle, *(completion.handle for completion in written)):
+        engine.release(given)
+    engine.clear()
+
+
+class Bench:
+    """An engine, the roof of its model, and how they are compared."""
+
+    def __init__(self, shape: str, device: str, dtype: str) -> None:
+        model = random_model(shape, device, dtype)
+        self.vocabulary = SHAPES[shape]["vocab_size"]
+        self.roof = Roof(twin(model))
+        self.engine = WatchedEngine(model, word_tokenizer(self.vocabulary), name="random weights", kv_budget=KV_BYTES)
+
+    def decode(self, branches: int, steps: int, prefix: int) -> tuple[np.ndarray, np.ndarray]:
+        """Seconds of roof and step, ``[1, steps]`` each, of steps with a row of every branch."""
+        return self._compared(branches, branches, lambda: self._write(prefix, branches, steps + SLACK), steps)
+
+    def prefill(self, tokens: int, steps: int) -> tuple[np.ndarray, np.ndarray]:
+        """Seconds of roof and step, ``[1, steps]`` each, of steps that compute a prompt."""
+
+        def run() -> None:
+            for _ in range(steps + 1):
+                self._write(tokens, 1, 1)
+
+        return self._compared(tokens, 1, run, steps)
+
+    def _write(self, prompt: int, branches: int, new: int) -> None:
+        asyncio.run(_written(self.engine, work(prompt, new, self.vocabulary).prompt, branches, new))
+
+    def _compared(self, rows: int, logits: int, run: Callable[[], None], steps: int) -> tuple[np.ndarray, np.ndarray]:
+        """Run, and after every step of so many rows the roof; the first such pair warms up."""
+        products = self.roof.choose(rows, logits)
+        pairs: list[tuple[float, float]] = []
+
+        def on_step(step: Step) -> None:
+            if step.rows == rows and len(pairs) <= steps:
+                pairs.append((_seconds(products), step.seconds))
+
+        self.engine.on_step = on_step
+        run()
+        self.engine.on_step = lambda step: None
+        if len(pairs) != steps + 1:
+            raise RuntimeError(f"{len(pairs)} steps computed {rows} rows, not {steps + 1}")
+        roof, step = np.array(pairs[1:]).T[:, None]
+        return roof, step
+
+    def share(self, prompt: int, branches: int, new: int) -> dict[str, float]:
+        """Where the time of a prefill (``new`` is 1) or of decode steps goes."""
+        self._write(prompt, branches, new)  # warm
+        profile, made = cProfile.Profile(), count(1)
+
+        def on_step(step: Step) -> None:
+            self.engine.profile = profile if next(made) < new else None  # not the last, which computes nothing
+
+        self.engine.profile = profile if new == 1 else None
+        self.engine.on_step = on_step
+        self._write(prompt, branches, new)
+        self.engine.on_step = lambda step: None
+        return shares(profile)
+
+
+def measure(shape: str, device: str, dtype: str, quick: bool) -> dict[str, Any]:
+    """The figures of this benchmark."""
+    bench = Bench(shape, device, dtype)
+    steps, prefills = (4, 2) if quick else (STEPS, PREFILL_STEPS)
+    figures: dict[str, Any] = {"packed": bench.engine.forward.packed}
+    seconds: dict[str, float] = {}
+    with bench.engine:
+        for name, (roof, step) in {
+            **{f"decode_fraction.{b}": bench.decode(b, steps, 64 if quick else PREFIX) for b in BRANCHES},
+            **{name: bench.prefill(tokens, prefills) for name, tokens in PREFILLS.items()},
+        }.items():
+            figures |= ratio(name, roof, step)
+            seconds |= {f"{name}.roof": float(np.median(roof)), f"{name}.step": float(np.median(step))}
+        figures["roof_packed"] = round(bench.roof.packed, 3)
+        figures["seconds"] = {name: round(value, 5) for name, value in seconds.items()}
+        if device == "cpu":
+            figures["share"] = {
+                "decode": {str(b): bench.share(PREFIX, b, PROFILED_STEPS) for b in BRANCHES},
+                "prefill": bench.share(PREFILLS["prefill_fraction"], 1, 1),
+            }
+    return figures
+
+
+def main(
+    json_only: Annotated[bool, typer.Option("--json", help="print only the JSON object")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="finish within a minute")] = False,
+    shape: Annotated[str, typer.Option(help=", ".join(SHAPES))] = "smollm2-135m",
+    device: Annotated[str, typer.Option(help="a torch device")] = "cpu",
+    dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16")] = "float32",
+) -> None:
+    """Compare steps with their roofs."""
+    figures = flat(measure(shape, device, dtype, quick))
+    if not json_only:
+        for key, value in figures.items():
+            print(f"{key:40} {value}")
+    machine = environment() | {"shape": shape, "device": device, "dtype": dtype}
+    print(json.dumps({"name": "roofline", "figures": figures, "environment": machine}))
+
+
+if __name__ == "__main__":
+    typer.run(main)

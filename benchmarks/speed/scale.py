@@ -1,0 +1,149 @@
+"""What the search itself costs a node, in time and in memory, on synthetic trees and an engine that computes nothing.
+
+``python -m benchmarks.speed.scale [--json] [--quick]``. ``ms_per_node.N``: milliseconds a node of a tree of N nodes in about twelve
+levels. The time the mock engine takes is measured on its own and taken off. To be at most 0.2 ms, and the same for all N.
+
+``bytes_per_node``: how much traced memory a finished tree that is kept takes more for every node more, between the two larger
+sizes, without the thoughts themselves: their texts, token ids and log-probabilities. To be at most 2 KB.
+``kept_bytes_per_node``: the same with the thoughts, of 17 tokens each: what a caller sees who keeps results.
+
+``problems.rss_mib.N``: resident memory of the process after N small problems, searched 32 at a time by ``solve_many`` and
+forgotten as they finish; ``problems.rss_growth_mib``: how much it grew between the two.
+"""
+
+from __future__ import annotations
+
+import gc
+import random
+import resource
+import statistics
+import sys
+import time
+import tracemalloc
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.common.report import Options, run
+from rksc_tot import solve_many
+from rksc_tot.api.result import Result
+from rksc_tot.api.solve import solve
+from rksc_tot.core.budget import Budget
+from rksc_tot.core.task import Task, function_task
+from rksc_tot.core.tree import ReasoningTree
+from rksc_tot.engine.base import Account, Completion, GenerateRequest
+from rksc_tot.engine.mock.engine import MockEngine
+from rksc_tot.strategies import BFS
+from rksc_tot.verifiers import Random
+
+DEPTH, K = 10, 10
+CONCURRENCY = 32
+MIB = 1 << 20
+REPEATS = 3
+
+
+class TimedEngine(MockEngine):
+    """A mock engine that knows how long it worked."""
+
+    seconds = 0.0
+
+    async def generate(self, requests: Sequence[GenerateRequest], account: Account) -> list[list[Completion]]:
+        start = time.perf_counter()
+        try:
+            return await super().generate(requests, account)
+        finally:
+            self.seconds += time.perf_counter() - start
+
+
+def synthetic() -> Task:
+    """Thoughts that are never rejected, merged or complete: only the budget ends the search."""
+    return function_task(
+        prompt=lambda problem: f"{problem}\n", is_solution=lambda problem, path: False, max_thoughts=1000
+    )
+
+
+def write(text: str, rng: random.Random) -> str:
+    """A thought no sibling has."""
+    return f"{rng.getrandbits(64):016x}\n"
+
+
+def grown(nodes: int, engine: MockEngine) -> Result:
+    """One search with exactly ``nodes`` nodes beside the root, in about :data:`DEPTH` levels."""
+    strategy = BFS(b=nodes // (DEPTH * K), k=K)
+    return solve(synthetic(), nodes, engine=engine, strategy=strategy, verifier=Random(), budget=Budget(nodes=nodes))
+
+
+def milliseconds_a_node(nodes: int) -> float:
+    """Own time of one search over its nodes."""
+    engine = TimedEngine(write)
+    gc.collect()
+    start = time.perf_counter()
+    result = grown(nodes, engine)
+    return 1000 * (time.perf_counter() - start - engine.seconds) / result.ledger.nodes
+
+
+def kept_bytes(nodes: int) -> tuple[int, int]:
+    """Traced memory of a finished tree that is kept, and how much of it the thoughts are."""
+    gc.collect()
+    tracemalloc.start()
+    try:
+        tree = grown(nodes, MockEngine(write)).tree
+        gc.collect()
+        return tracemalloc.get_traced_memory()[0], thought_bytes(tree)
+    finally:
+        tracemalloc.stop()
+
+
+def thought_bytes(tree: ReasoningTree) -> int:
+    """Size of the texts, token ids and log-probabilities; one object that many nodes refer to counts once."""
+    found: dict[int, object] = {}
+    for node in tree:
+        found |= {id(part): part for part in (node.text, node.tokens, node.logprobs, *node.tokens, *node.logprobs)}
+    return sum(map(sys.getsizeof, found.values()))
+
+
+def resident_mib() -> float:
+    """Memory of this process that is resident now, in MiB."""
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    return pages * resource.getpagesize() / MIB
+
+
+def resident_after(marks: Sequence[int]) -> Iterator[float]:
+    """Resident memory when so many problems are done, in MiB."""
+    outcomes = solve_many(
+        synthetic(), map(str, range(marks[-1])), engine=MockEngine(write), concurrency=CONCURRENCY,
+        strategy=BFS(b=2, k=3), verifier=Random(), budget=Budget(nodes=20),
+    )  # fmt: skip
+    for done, outcome in enumerate(outcomes, 1):
+        if outcome.result is None or len(outcome.result.tree) != 21:
+            raise RuntimeError(f"problem {outcome.id} was not searched: {outcome.failure}")
+        if done in marks:
+            yield resident_mib()
+
+
+def measure(options: Options) -> dict[str, Any]:
+    """All figures; times are medians of interleaved runs."""
+    sizes = (1000, 10_000) if options.quick else (1000, 10_000, 100_000)
+    marks = (100, 1000) if options.quick else (1000, 10_000)
+    milliseconds_a_node(100)  # imports and caches
+    times = [[milliseconds_a_node(nodes) for nodes in sizes] for _ in range(1 if options.quick else REPEATS)]
+    kept_bytes(100)
+    (few, few_thoughts), (many, many_thoughts) = map(kept_bytes, sizes[-2:])
+    nodes = sizes[-1] - sizes[-2]
+    resident = list(resident_after(marks))
+    return {
+        "ms_per_node": {
+            str(nodes): round(statistics.median(column), 4)
+            for nodes, column in zip(sizes, zip(*times, strict=True), strict=True)
+        },
+        "bytes_per_node": round((many - few - many_thoughts + few_thoughts) / nodes),
+        "kept_bytes_per_node": round((many - few) / nodes),
+        "problems": {
+            "rss_mib": {str(mark): round(found, 1) for mark, found in zip(marks, resident, strict=True)},
+            "rss_growth_mib": round(resident[-1] - resident[0], 1),
+        },
+    }
+
+
+if __name__ == "__main__":
+    run("scale", measure)

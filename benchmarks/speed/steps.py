@@ -1,0 +1,96 @@
+"""An engine whose steps are watched: how long each takes, what it computes, and where its time goes."""
+
+from __future__ import annotations
+
+import cProfile
+import pstats
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from rksc_tot.engine.transformers_engine.engine import TransformersEngine
+
+FILES = {
+    "attention": ("attention.py", "arena.py", "fused.py", "observed.py", "products.py", "vectors.py"),
+    "planning": ("plan.py", "sharing.py", "passes.py", "turns.py"),
+    "sampling": ("sampler.py", "streams.py"),
+}
+"""Of this project; the rest of it is bookkeeping."""
+PRODUCTS = ("linear", "_linear_pointwise", "addmm", "mm")
+BUILT_IN = "~"  # what the profiler calls the file of a function without source
+
+
+class Step(NamedTuple):
+    """One step: its ``seconds``, the ``rows`` computed, and the requests that are ``waiting`` after it."""
+
+    seconds: float
+    rows: int
+    waiting: int
+
+
+class WatchedEngine(TransformersEngine):
+    """Tells ``on_step`` of every step, in the thread that made it. With ``profile``, what it called is noted there."""
+
+    on_step: Callable[[Step], None] = staticmethod(lambda step: None)
+    profile: cProfile.Profile | None = None
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._unwatched, self._stepper.step = self._stepper.step, self._step  # type: ignore[method-assign]
+
+    def _step(self) -> None:
+        before = self.usage.rows
+        settle(self)
+        start = time.perf_counter()
+        if self.profile is None:
+            self._unwatched()
+        else:
+            self.profile.runcall(self._unwatched)
+        settle(self)
+        after = self.usage
+        self.on_step(Step(time.perf_counter() - start, after.rows - before, after.waiting))
+
+
+def settle(engine: TransformersEngine) -> None:
+    """Wait until what was submitted to a GPU is done."""
+    if engine.model.device.type == "cuda":
+        torch.cuda.synchronize(engine.model.device)
+
+
+def shares(profile: cProfile.Profile) -> dict[str, float]:
+    """Where the time of the profiled steps went, as shares of 1: see `roofline`.
+
+    Every function's own time goes to the part its file belongs to; that of a built-in one to the part of who called it,
+    except for products of linear layers.
+    """
+    stats: Any = pstats.Stats(profile)
+    found: Counter[str] = Counter(
+        {"linear": 0.0, "other_operations": 0.0, "bookkeeping": 0.0, **dict.fromkeys(FILES, 0.0)}
+    )
+    for (file, _, name), (_, _, own, _, callers) in stats.stats.items():
+        if file != BUILT_IN:
+            found[part_of(file)] += own
+        else:
+            for (caller, _, _), (_, _, seconds, _) in callers.items():
+                part = part_of(caller)
+                found["linear" if is_product(name) and part != "attention" else part] += seconds
+    whole = sum(found.values())
+    return {part: round(seconds / whole, 4) for part, seconds in found.items()}
+
+
+def part_of(file: str) -> str:
+    """The part of a step that a source file belongs to; the model's own operations are those of torch and transformers."""
+    path = Path(file)
+    if "rksc_tot" in path.parts:
+        return next((part for part, names in FILES.items() if path.name in names), "bookkeeping")
+    of_model = {"torch", "transformers"} & set(path.parts) and not path.name.startswith("tokenization")
+    return "other_operations" if of_model else "bookkeeping"
+
+
+def is_product(name: str) -> bool:
+    """Whether the profiler's name of a built-in function is that of a product with a weight matrix."""
+    return name.strip("<>{}").rpartition(".")[2].rpartition(" ")[2] in PRODUCTS

@@ -1,0 +1,1 @@
+"""KV outside the device: host memory or a file."""

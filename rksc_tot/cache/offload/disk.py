@@ -1,0 +1,81 @@
+"""Records in a file.
+
+The file is read into a buffer, not through a memory map: through a map, a sector that cannot be read, or a file that
+somebody cuts short, would end the process (SIGBUS) instead of raising an error, and what was checked might have changed when
+it is copied. The kernel's page cache serves both ways alike. It is written by ``write`` for the same reason: into a hole of a
+mapped file on a full disk, a process writes itself to death.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+import weakref
+import zlib
+from pathlib import Path
+
+from rksc_tot.cache.arena import Arena
+from rksc_tot.cache.offload.records import Records
+
+
+class SpillFile:
+    """A temporary file that nobody else can open, or find: where the system allows it has no name, so a process that is killed
+    leaves nothing behind. Each record has a checksum (CRC-32), which is kept in memory.
+
+    Raises OSError where no file can be made.
+    """
+
+    BUFFER = 1 << 20  # bytes
+
+    def __init__(self, records: Records, rows: int, folder: Path | None = None) -> None:
+        self.step = min(rows, max(1, self.BUFFER // records.size))
+        self._records = records
+        self._buffer = records.room(self.step)
+        self._sums: dict[int, int] = {}  # by row
+        try:
+            self._file = tempfile.TemporaryFile(buffering=0, dir=folder)  # noqa: SIM115  # open as long as this lives
+        except OSError as error:
+            if (where := folder or tempfile.tempdir) is None:  # the system has none, which the error says
+                raise
+            raise OSError(error.errno, f"{error.strerror or error}, in the folder {str(where)!r}") from error
+        self._closing = weakref.finalize(self, self._file.close)
+
+    def put(self, rows: range, arena: Arena, slots: list[int]) -> None:
+        """Write the KV in ``slots``, one each, to ``rows``, at most :attr:`step`. Raises OSError."""
+        buffer = self._buffer[: len(rows)]
+        self._records.pack(arena, slots, buffer)
+        self._records.wait()
+        records = buffer.numpy()
+        self._file.seek(rows.start * self._records.size)
+        left = records.data.cast("B")
+        while left:
+            left = left[self._file.write(left) :]
+        self._sums.update((row, zlib.crc32(record)) for row, record in zip(rows, records, strict=True))
+
+    def fetch(self, rows: range, arena: Arena, slots: list[int]) -> None:
+        """Copy ``rows`` back into ``slots``, none of them unless all are as they were written. Raises OSError."""
+        buffer = self._buffer[: len(rows)]
+        records = buffer.numpy()
+        self._file.seek(rows.start * self._records.size)
+        left = records.data.cast("B")
+        while left:
+            read = self._file.readinto(left)
+            if not read:
+                raise OSError("the file ends too early")
+            left = left[read:]
+        if any(zlib.crc32(record) != self._sums[row] for row, record in zip(rows, records, strict=True)):
+            raise OSError("the file does not hold what was written to it")
+        self._records.unpack(arena, slots, buffer)
+        self._records.wait()
+
+    def prefetch(self, rows: range) -> None:
+        """Ask the system to read ahead, where it can be asked."""
+        if hasattr(os, "posix_fadvise"):
+            size = self._records.size
+            with contextlib.suppress(OSError):
+                os.posix_fadvise(self._file.fileno(), rows.start * size, len(rows) * size, os.POSIX_FADV_WILLNEED)
+
+    def close(self) -> None:
+        """Remove the file."""
+        self._closing()

@@ -1,0 +1,1 @@
+"""The commands of rksc-tot, one file each."""

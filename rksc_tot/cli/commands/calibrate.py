@@ -1,0 +1,69 @@
+"""The command ``rksc-tot calibrate``: which decisions a model may take early on a task, as a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rksc_tot.cli.exits import NOT_SOLVED, one_sentence
+from rksc_tot.cli.options.arguments import AsJson, Debug, importable_here
+from rksc_tot.cli.options.engine import ModelOptions
+from rksc_tot.cli.options.groups import grouped
+from rksc_tot.cli.options.search import ProblemOptions, StrategyOptions
+from rksc_tot.cli.output import check_writable
+
+
+@grouped
+def calibrate(
+    task: Annotated[str, typer.Argument(help="Such as game24, or your own as module:attribute; it needs a question.")],
+    source: ProblemOptions,
+    search: StrategyOptions,
+    model: ModelOptions,
+    delta: Annotated[float, typer.Option(help="Of the decisions taken early, the share that may differ.")] = 0.01,
+    alpha: Annotated[float, typer.Option(help="How improbable it must be that more than that differ.")] = 0.05,
+    out: Annotated[Path, typer.Option(help="The file to write.")] = Path("calibration.json"),
+    concurrency: Annotated[int, typer.Option(min=1, help="Searches in flight.")] = 8,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """Find out which of a verifier's decisions may be taken early; show what that saves, and write it to a file.
+
+    The file is for `rksc-tot solve --calibration FILE`. What no threshold passes the test for stays off.
+
+    Exit code 0: something passed; 3: nothing did; 1: an error; 2: wrong usage.
+    """
+    with one_sentence(debug):
+        from rich.console import Console
+
+        from rksc_tot.cli.engine import open_engine
+        from rksc_tot.cli.output import progress
+        from rksc_tot.evaluation.calibration.calibrate import calibrate as run
+        from rksc_tot.policies.early_exit.learn_then_test import check_risk
+        from rksc_tot.tasks import load_task
+        from rksc_tot.views.terminal.calibration import calibrated
+
+        importable_here(task)
+        chosen = load_task(task)
+        check_risk(delta, alpha)
+        check_writable(out)
+        strategy, found, how = search.made_for(chosen), source.chosen(search.seed), model.how()
+        engine = open_engine(*how)
+        try:
+            with progress(len(found), not as_json) as on_problem:
+                calibration = run(
+                    chosen, found, engine=engine, strategy=strategy, delta=delta, alpha=alpha, seed=search.seed,
+                    concurrency=concurrency, on_problem=on_problem,
+                )  # fmt: skip
+        finally:
+            engine.close()
+        if as_json:
+            print(calibration.model_dump_json())
+        else:
+            Console().print(calibrated(calibration))
+        calibration.save(out)
+        if not as_json:
+            Console().print(f"written to {out}", markup=False)
+        if not calibration.accepted:
+            raise typer.Exit(NOT_SOLVED)

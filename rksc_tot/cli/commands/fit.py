@@ -1,0 +1,76 @@
+"""The command ``rksc-tot fit``: parameters of a policy that are found by measuring, as a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rksc_tot.cli.exits import one_sentence
+from rksc_tot.cli.options.arguments import AsJson, Debug, ProblemCommand, importable_here
+from rksc_tot.cli.options.engine import ModelOptions
+from rksc_tot.cli.options.groups import grouped
+from rksc_tot.cli.options.search import ProblemOptions, StrategyOptions
+from rksc_tot.cli.output import check_writable
+
+fit = typer.Typer(help="Find what a policy needs to know of a model and a task.", no_args_is_help=True)
+
+
+@fit.callback()
+def _policies() -> None:
+    """Find what a policy needs to know of a model and a task."""
+
+
+@fit.command(cls=ProblemCommand)
+@grouped
+def arborkv(
+    task: Annotated[str, typer.Argument(help="Such as game24, or your own as module:attribute.")],
+    source: ProblemOptions,
+    search: StrategyOptions,
+    model: ModelOptions,
+    out: Annotated[Path, typer.Option(help="The file to write.")] = Path("arborkv.json"),
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """Find θ of ArborKV: leave thoughts out of searches, one at a time, and see which of them the answers need.
+
+    The file is for `rksc-tot solve --keep arborkv:fit=FILE`. All KV of a search must fit into --kv-budget.
+
+    Exit code 0: it was found; 1: an error; 2: wrong usage, or too little to learn from.
+    """
+    with one_sentence(debug):
+        from rich.console import Console
+
+        from rksc_tot.cli.engine import open_engine
+        from rksc_tot.cli.output import progress, strict_json
+        from rksc_tot.evaluation.arborkv.fit import MEASURING, fit_arborkv
+        from rksc_tot.tasks import load_task
+        from rksc_tot.views.terminal.arborkv_fit import fitted
+
+        importable_here(task)
+        chosen = load_task(task)
+        check_writable(out)
+        strategy, problems, how = search.made_for(chosen), source.chosen(search.seed), model.how(keep=MEASURING)
+        engine = open_engine(*how)
+        try:
+            with progress(len(problems), not as_json) as on_problem:
+                found = fit_arborkv(
+                    chosen, problems, engine=engine, strategy=strategy, seed=search.seed, on_problem=on_problem
+                )
+        finally:
+            engine.close()
+        try:
+            found.fit.save(out)
+        finally:  # what was measured is shown even where it cannot be written
+            if as_json:
+                features = [feature._asdict() for feature in found.features]
+                print(
+                    strict_json(
+                        {"fit": found.fit.model_dump(mode="json"), "interval": found.interval, "features": features}
+                    )
+                )
+            else:
+                Console().print(fitted(found))
+        if not as_json:
+            Console().print(f"written to {out}", markup=False)

@@ -1,0 +1,199 @@
+"""The command ``rksc-tot run``: many problems at once, a line of results as each ends."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rksc_tot.cli.exits import ENDED, NOT_SOLVED, Interrupt, Signalled, one_sentence
+from rksc_tot.cli.options.arguments import AsJson, Debug, importable_here
+from rksc_tot.cli.options.engine import EngineOptions
+from rksc_tot.cli.options.groups import grouped
+from rksc_tot.cli.options.search import LimitOptions, RunLimitOptions, SearchOptions
+from rksc_tot.core.errors import RkscTotError
+
+if TYPE_CHECKING:
+    from rksc_tot.api.jsonl import Line
+    from rksc_tot.api.outcomes import Standing, Tally
+    from rksc_tot.api.solve_many import AsyncOutcomes
+    from rksc_tot.cli.results_file import Results
+
+
+@grouped
+def run(
+    task: Annotated[str, typer.Argument(help="Such as game24, or your own as module:attribute.")],
+    problems: Annotated[
+        str, typer.Argument(help='A file with a line of JSON each: "4 5 6 10" or {"problem": …, "id": …}; - is stdin.')
+    ],
+    out: Annotated[Path, typer.Option(help="The file the results go to, a line of JSON each.")],
+    search: SearchOptions,
+    limits: LimitOptions,
+    run_limits: RunLimitOptions,
+    engine: EngineOptions,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on where --out ends.")] = False,
+    concurrency: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            help="Searches in flight. Results without --max-kv and seconds do not depend on it; see docs/determinism.md.",
+        ),
+    ] = 8,
+    trees: Annotated[bool, typer.Option("--trees", help="Write the trees, too.")] = False,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """Search for solutions of all problems of a file; write a line of results as each search ends.
+
+    With --resume, problems that are done in --out are passed over; what failed or was cut by a budget of the run is not
+    done. Settings that results depend on must be those of before; of the task, the model and the calibration file the names are
+    compared, not what is in them. A budget of the run is that of one call, and starts anew.
+
+    Every problem has the same seed, and is searched as `solve` would.
+
+    Exit code 0: all were run; 3: some were not, or cut, because a budget of the run was used up; 1: every one failed, or an
+    error ended the run; 2: wrong usage; 130: interrupted, 143: told to end (SIGTERM).
+    """
+    with one_sentence(debug):
+        from rksc_tot.api.jsonl import read_problems
+        from rksc_tot.api.outcomes import Standing, Tally, has_check
+        from rksc_tot.api.setup import usual_verifier
+        from rksc_tot.api.solve_many import asolve_many
+        from rksc_tot.cli.engine import open_engine
+        from rksc_tot.cli.output import loading
+        from rksc_tot.cli.results_file import Results
+        from rksc_tot.search.task_calls import validated
+        from rksc_tot.tasks import load_task
+
+        importable_here(task)
+        chosen = load_task(task)
+        options: dict[str, Any] = {
+            **search.asked_of(chosen, limits.budget()),
+            "concurrency": concurrency,
+            "run_budget": run_limits.budget(),
+        }
+        how = engine.opened_for(chosen)
+        lines = read_problems(problems)
+        rksc = options["rksc"]
+        common = {
+            "task": task,
+            "strategy": {"name": search.strategy, **options["strategy"].model_dump()},
+            "verifier": search.verifier,
+            "budget": options["budget"].model_dump(exclude_none=True),
+            "seed": search.seed,
+            "rksc": rksc and {"calibration": search.calibration, "sibling": search.sibling, "audit": rksc.audit},
+            **engine.told(how),
+            "trees": trees,
+        }
+
+        def settings_for(problem: Any) -> dict[str, Any]:
+            """All that a result depends on; a problem the task refuses has no usual verifier."""
+            if search.verifier is None:
+                with suppress(RkscTotError):
+                    return {**common, "verifier": usual_verifier(chosen, validated(chosen, problem))}
+            return common
+
+        with Results(out, settings_for, trees) as results:
+            with _how_to_go_on():
+                if not resume:
+                    results.check_new()
+                earlier = Standing(has_check(chosen))
+                done = results.go_on(lines, earlier) if resume else set()
+                todo = [line for line in lines if str(line.fields["id"]) not in done]
+                if not todo:
+                    _report(Tally(earlier.checks, total=0, stopped="finished"), earlier, 0.0, as_json)
+                    return
+                with loading(not as_json):
+                    opened = open_engine(*how)
+            try:
+                searches = asolve_many(chosen, [line.problem for line in todo], engine=opened, **options)
+                _write_all(searches, results, todo, opened, earlier, as_json)
+            finally:
+                opened.close()
+
+
+def _write_all(
+    searches: AsyncOutcomes, results: Results, todo: Sequence[Line], engine: Any, earlier: Standing, as_json: bool
+) -> None:
+    """Run the searches, write each outcome, and report."""
+    from rich.console import Console
+
+    from rksc_tot.views.terminal.run_progress import run_progress
+
+    tally, start, failures = searches.tally, time.perf_counter(), list[str]()
+    by_id = {line.fields["id"]: line for line in todo}
+
+    async def write_all(interrupt: Interrupt) -> None:
+        if (work := asyncio.current_task()) is not None:
+            interrupt.then = partial(asyncio.get_running_loop().call_soon_threadsafe, work.cancel)
+            if interrupt.number is not None:  # it came before there was anything to end
+                interrupt.then()
+        async for outcome in searches:
+            written = results.write(outcome, by_id[outcome.id])
+            if written is not outcome:
+                tally.verdicts[outcome.verdict] -= 1
+                tally.verdicts[written.verdict] += 1
+                outcome = written
+            if outcome.failure is not None and not failures:
+                failures.append(f"problem {outcome.id}: {outcome.failure}")
+
+    try:
+        with Interrupt() as interrupt, run_progress(tally, engine, Console(stderr=True), not as_json):
+            asyncio.run(write_all(interrupt))
+    except asyncio.CancelledError:
+        if interrupt.number is None:
+            raise
+        tally.stopped = ENDED[interrupt.number]
+    finally:
+        _report(tally, earlier, time.perf_counter() - start, as_json)
+    if interrupt.number is not None and tally.stopped != "finished":
+        raise Signalled(interrupt.number)
+    if tally.failed + tally.refused == tally.finished > 0 == earlier.done:
+        raise RkscTotError(f"every search failed, such as {failures[0]}")
+    if tally.stopped != "finished":
+        raise typer.Exit(NOT_SOLVED)
+
+
+def _report(tally: Tally, earlier: Standing, seconds: float, as_json: bool) -> None:
+    """What a run came to, on stdout; and on stderr how to go on where it did not come to its end."""
+    from rich.console import Console
+
+    from rksc_tot.api.outcomes import SEARCHED
+    from rksc_tot.cli.output import strict_json
+    from rksc_tot.views.terminal.run_progress import record_of_run, run_summary
+
+    record = record_of_run(tally, earlier, seconds)
+    if as_json:
+        print(strict_json(record))
+    else:
+        Console().print(run_summary(record))
+    if tally.stopped == "finished":
+        return
+    if tally.cut and not any(tally.verdicts[ended] for ended in SEARCHED):  # the same call would come as far again
+        sys.stderr.write("no search finished within the run's budget; raise it or lower --concurrency\n")
+    sys.stderr.write(f"go on with: {_again(sys.argv)}\n")
+
+
+@contextmanager
+def _how_to_go_on() -> Iterator[None]:
+    """Say it on stderr where a Ctrl-C ends the block, for a run that has nothing to report yet."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        sys.stderr.write(f"go on with: {_again(sys.argv)}\n")
+        raise
+
+
+def _again(arguments: Sequence[str]) -> str:
+    """The command that goes on with a run."""
+    given = list(arguments[1:])
+    at = given.index("run") + 1 if "run" in given else 0
+    return shlex.join(["rksc-tot", *given[:at], *([] if "--resume" in given else ["--resume"]), *given[at:]])

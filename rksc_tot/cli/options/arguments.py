@@ -1,0 +1,63 @@
+"""Options that stand alone, and how settings are written on the command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from rksc_tot.core.errors import ConfigError
+from rksc_tot.core.plugins.user_code import shown
+
+Seed = Annotated[int, typer.Option(help="Of every random draw.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Write JSON to stdout and nothing else.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+
+QUOTES = 'a problem of several words goes in quotes, such as "4 5 6 10"'
+
+
+class ProblemCommand(TyperCommand):
+    """A command whose arguments are problems, which may begin with a minus or consist of several words."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Say how to give such a problem where it was taken for an option, or for several arguments."""
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:
+            if hasattr(error, "message"):  # typer hands the classes of its errors on nowhere
+                if type(error).__name__ == "NoSuchOption":
+                    error.message += ". A problem that begins with - goes last, after --."
+                elif "extra argument" in error.message:
+                    error.message += f" - {QUOTES}"
+            raise
+
+
+def importable_here(*names: str | None) -> None:
+    """Let the modules of the current folder be imported, after all others, if one of the names is ``module:attribute``."""
+    if any(name and ":" in name for name in names) and os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
+
+
+def settings_of(pairs: Sequence[str]) -> dict[str, Any]:
+    """``["k=16", "name=text"]`` as a dict; values are JSON where they can be read as such.
+
+    Raises
+    ------
+    ConfigError
+        If one is not ``name=value``.
+    """
+    settings: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not (equals and name.isidentifier()):
+            raise ConfigError(f"--set is {shown(pair)}", hint="write name=value, such as k=16")
+        try:
+            settings[name] = json.loads(value)
+        except (ValueError, RecursionError):  # also a number of thousands of digits
+            settings[name] = value
+    return settings

@@ -1,0 +1,149 @@
+"""``--config FILE``: options of a command from a TOML file. What the command line gives goes before."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import tomllib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin
+
+import typer
+
+from rksc_tot.cli.exits import one_sentence
+from rksc_tot.core.errors import ConfigError
+from rksc_tot.core.plugins.user_code import shown
+from rksc_tot.core.sizes import MOST
+
+KINDS: dict[type, tuple[str, tuple[type, ...]]] = {
+    int: ("a whole number", (int,)),
+    float: ("a number", (int, float)),
+    bool: ("true or false", (bool,)),
+    str: ("a text", (str,)),
+    Path: ("a text", (str,)),
+}  # by the type of an option: what a value of it is called, and is
+
+
+def read(ctx: typer.Context, file: Path | None) -> Path | None:
+    """Make what a file says the defaults of the command it is given to; the end of the program if it cannot be that."""
+    if file is not None:
+        with one_sentence():
+            ctx.default_map = defaults_of(file, ctx.command)
+    return file
+
+
+Config = Annotated[
+    Path | None,
+    typer.Option(
+        callback=read,
+        is_eager=True,
+        help="A TOML file of options, named without the dashes; keep and set may be tables. The command line goes first.",
+    ),
+]
+
+
+SIZES = ("kv-budget", "offload-budget", "max-kv")
+"""Options that are sizes in bytes, texts or numbers."""
+
+
+class Known(NamedTuple):
+    """An option of a command: the parameter it is, the type of one value, whether there may be several, the least number."""
+
+    parameter: str
+    type: type
+    several: bool
+    least: float | None
+
+
+def defaults_of(file: Path, command: Any) -> dict[str, Any]:
+    """The options of a file, by the names of the command's parameters.
+
+    Raises
+    ------
+    ConfigError
+        If it cannot be read, or has what is no option of the command or no value of it; it names file and key.
+    """
+    options, found = options_of(command), dict[str, Any]()
+    for key, value in _record(file).items():
+        name = key.replace("_", "-")
+        if name not in options:
+            hint = f"there are {', '.join(sorted(options))}"
+            raise ConfigError(f"{str(file)!r}: {command.name} has no option {key!r}", hint=hint)
+        option = options[name]
+        if option.parameter in found:
+            raise ConfigError(f"{str(file)!r} has {name!r} twice", hint="leave one of them out")
+        found[option.parameter] = _value(f"{str(file)!r}: {key}", name, option, value)
+    return found
+
+
+def options_of(command: Any) -> dict[str, Known]:
+    """What a command may be told by a file, by the option's name without dashes."""
+    signature = inspect.signature(command.callback).parameters
+    found: dict[str, Known] = {}
+    for option in command.params:
+        names = [name[2:] for name in option.opts if name.startswith("--")]
+        if names and option.name in signature and names[0] != "config":
+            kind, *notes = get_args(signature[option.name].annotation)
+            if get_origin(kind) in (Union, UnionType):  # with None
+                [kind] = {*get_args(kind)} - {NoneType}
+            several = get_origin(kind) is list
+            least = next((note.min for note in notes if getattr(note, "min", None) is not None), None)
+            known = Known(option.name, get_args(kind)[0] if several else kind, several, least)
+            found |= dict.fromkeys(names, known)
+    return found
+
+
+def _record(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8-sig"))
+    except (OSError, UnicodeError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise ConfigError(f"{str(file)!r} cannot be read: {why}", hint="name a file in TOML") from None
+    except (ValueError, RecursionError) as error:  # TOMLDecodeError is one; a number of thousands of digits another
+        raise ConfigError(
+            f"{str(file)!r} is no TOML: {error}", hint='write lines such as kv-budget = "64MiB"'
+        ) from None
+
+
+def _value(what: str, name: str, option: Known, value: Any) -> Any:
+    """A value as the command line would give it."""
+    if isinstance(value, dict) and name in TABLES:
+        return TABLES[name](what, value)
+    if name in SIZES and isinstance(value, int) and not isinstance(value, bool):
+        return str(min(value, MOST))
+    said, kinds = KINDS[option.type]
+    values = value if option.several and isinstance(value, list) else [value]
+    if not all(isinstance(one, kinds) and isinstance(one, bool) == (option.type is bool) for one in values):
+        more = ", or a list of them" * option.several + ", or a table" * (name in TABLES)
+        more += ", or a whole number of bytes" * (name in SIZES)
+        raise ConfigError(f"{what} is {shown(value)}", hint=f"it takes {said}{more}")
+    if option.least is not None and any(one < option.least for one in values):
+        raise ConfigError(f"{what} is {shown(value)}", hint=f"it is {option.least:g} at least")
+    return values if option.several else value
+
+
+def _named(what: str, table: Mapping[str, Any]) -> str:
+    """``{name = "streaming", budget = 256}`` as ``streaming:budget=256``."""
+    settings = dict(table)
+    name = settings.pop("name", None)
+    if not isinstance(name, str):
+        has = "no name" if name is None else f"the name {shown(name)}"
+        raise ConfigError(f"{what} has {has}", hint='write name = "random_attention", or another one')
+    if settings and "=" in name:
+        raise ConfigError(f"{what} has the name {shown(name)}", hint="write its settings as the others")
+    return ":".join([name, ",".join(_pairs(what, settings))]) if settings else name
+
+
+def _pairs(what: str, table: Mapping[str, Any]) -> list[str]:
+    """``{k = 16}`` as ``["k=16"]``."""
+    if odd := [key for key in table if not key.isidentifier()]:
+        raise ConfigError(f"{what} has no setting {shown(odd[0])}", hint="settings have plain names")
+    try:
+        return [f"{key}={json.dumps(value)}" for key, value in table.items()]
+    except (TypeError, ValueError, RecursionError):
+        raise ConfigError(f"{what} is {shown(dict(table))}", hint="give numbers, texts, lists, true or false") from None
+
+
+TABLES: dict[str, Callable[[str, Mapping[str, Any]], Any]] = {"keep": _named, "set": _pairs}

@@ -1,0 +1,149 @@
+"""The options of an engine: which model, and which of its KV is held where. All is checked before a model is loaded."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rksc_tot.cli.options.arguments import importable_here, settings_of
+from rksc_tot.cli.options.config_file import Config
+from rksc_tot.core.errors import ConfigError
+from rksc_tot.core.plugins.user_code import shown
+
+if TYPE_CHECKING:
+    from rksc_tot.core.task import Task
+    from rksc_tot.policies.compression.base import KeepPolicy
+
+PAIR = re.compile(r'\w+=(?:"(?:\\.|[^"\\])*"|,(?!\w+=)|[^,])*', re.DOTALL)
+"""``setting=value``; in quotes a value may contain anything."""
+
+How = tuple[str | None, str, str, dict[str, Any]]
+"""Model, device, dtype, and what is held where: what an engine is opened with."""
+
+
+@dataclass(frozen=True)
+class ModelOptions:
+    """Which model computes where, in how much memory."""
+
+    config: Config = None
+    model: Annotated[str | None, typer.Option(help="Hub id, folder or GGUF file. Default: the embedded model.")] = None
+    device: Annotated[str, typer.Option(help="Where the model computes, such as cuda or cuda:1.")] = "cpu"
+    dtype: Annotated[str, typer.Option(help="Of its numbers: float32, bfloat16 or float16.")] = "float32"
+    kv_budget: Annotated[str, typer.Option("--kv-budget", help="Most KV to keep in memory, such as 64MiB.")] = "1GiB"
+
+    def how(self, **memory: Any) -> How:
+        """How to open the engine. ``memory``: what else there is to say of it than the KV budget.
+
+        Raises
+        ------
+        ConfigError
+            If the model's name is empty, which would read as no name, or the budget is no size.
+        """
+        from rksc_tot.core.sizes import kv_bytes
+
+        if self.model is not None and not self.model.strip():
+            raise ConfigError("--model is empty", hint="name a model, or leave it out for the embedded one")
+        return self.model, self.device, self.dtype, {"kv_budget": kv_bytes(self.kv_budget, "--kv-budget")} | memory
+
+
+@dataclass(frozen=True)
+class EngineOptions(ModelOptions):
+    """A model, and which of its KV is held where."""
+
+    eviction: Annotated[
+        str,
+        typer.Option(
+            help="What goes first when that is full: rsbcm, lru, lfu, random or none; or your own, as a task."
+        ),
+    ] = "rsbcm"
+    keep: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME[:KEY=VALUE,...]",
+            help="What stays of paths or thoughts that may not keep all their KV, such as random_attention:budget=256,recent=32;"
+            " see `rksc-tot policies`; or your own, as a task. Results are not exact then, but with --lossless, and with arborkv,"
+            " which acts when --kv-budget is full and makes whole what is gone on with (unless rehydrate=false)."
+            " Default: everything stays.",
+        ),
+    ] = None
+    lossless: Annotated[
+        bool,
+        typer.Option(help="Verify upon all KV what was drafted upon what --keep leaves, so that results are exact."),
+    ] = False
+    offload: Annotated[
+        str | None,
+        typer.Option(help="Where KV goes that leaves memory, to be copied back: cpu or disk. Default: nowhere."),
+    ] = None
+    offload_budget: Annotated[str, typer.Option(help="Most KV to hold there.")] = "1GiB"
+    offload_folder: Annotated[  # no Path, of which an empty one is the current folder
+        str | None,
+        typer.Option(metavar="<path>", help="Where the file of --offload disk is. Default: among temporary files."),
+    ] = None
+
+    def opened_for(self, task: Task | None = None) -> How:
+        """How to open the engine, everything looked up and known to go together.
+
+        Raises
+        ------
+        ConfigError
+            If it does not, or what is kept was fitted to another task.
+        """
+        from rksc_tot.core.sizes import kv_bytes
+        from rksc_tot.engine.transformers_engine.load import memory_settings
+
+        kv_bytes(self.kv_budget, "--kv-budget")
+        kv_bytes(self.offload_budget, "--offload-budget")
+        importable_here(self.eviction)
+        keep = None if self.keep is None else keep_of(self.keep)
+        fit = getattr(keep, "fit", None)
+        if fit is not None and task is not None:  # the model is looked at once it is there
+            fit.check(model=fit.model, weights=fit.weights, layers=fit.layers, task=task.name or type(task).__name__)
+        return self.how(
+            **memory_settings(
+                kv_budget=self.kv_budget, eviction=self.eviction, keep=keep, lossless=self.lossless,
+                offload=self.offload, offload_budget=self.offload_budget, offload_folder=self.offload_folder,
+            )
+        )  # fmt: skip
+
+    def told(self, how: How) -> dict[str, Any]:
+        """What results depend on of how the engine was opened; of what makes room only where that decides what is left."""
+        model, device, dtype, memory = how
+        keep, lossless = memory["keep"], memory["lossless"]
+        told: dict[str, Any] = {"model": model or "embedded", "device": device, "dtype": dtype}
+        if keep is not None:
+            told["keep"] = keep.told()
+            told["lossless"] = lossless
+            if not (lossless or getattr(keep, "rehydrate", False)):
+                told |= {name: memory[name] for name in ("kv_budget", "offload", "offload_budget")}
+                told["eviction"] = memory["eviction"].name
+        return told
+
+
+def keep_of(text: str) -> KeepPolicy:
+    """The keep policy of ``name`` or ``name:setting=value,setting=value``; values are JSON where they can be read as such.
+
+    Raises
+    ------
+    ConfigError
+        If there is no such policy, or it has no such setting.
+    """
+    from rksc_tot.policies.compression.base import KEEP
+
+    name, colon, settings = text.partition(":")
+    if name not in KEEP.names() and not re.match(r"\w+=", settings):  # one's own, module:attribute
+        attribute, colon, settings = settings.partition(":")
+        name = f"{name}:{attribute}" if attribute else name
+    pairs = PAIR.findall(settings)
+    names = [pair.partition("=")[0] for pair in pairs]
+    plain = ",".join(pairs) == settings and all(setting.isidentifier() for setting in names)
+    if "=" in name or bool(colon) != bool(settings) or not plain:
+        raise ConfigError(
+            f"--keep is {shown(text)}", hint="write name or name:setting=value, such as streaming:budget=256"
+        )
+    if twice := [setting for setting in names if names.count(setting) > 1]:
+        raise ConfigError(f"--keep is {shown(text)}, with {twice[0]} twice", hint="leave one of them out")
+    importable_here(name)
+    return KEEP.make(name, **settings_of(pairs))

@@ -1,0 +1,183 @@
+"""The options of searches: how, by whom scored, on which problems, within which limits."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rksc_tot.cli.options.arguments import Seed, importable_here, settings_of
+from rksc_tot.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rksc_tot.core.budget import Budget
+    from rksc_tot.core.task import Task
+    from rksc_tot.search.approximate.settings import RKSC
+    from rksc_tot.strategies import Strategy
+
+
+@dataclass(frozen=True)
+class StrategyOptions:
+    """How to search, and by which random numbers."""
+
+    strategy: Annotated[str, typer.Option(help="See `rksc-tot strategies`; or your own, as a task.")] = "bfs"
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="A setting of the strategy, such as k=16. Repeatable.")
+    ] = None
+    seed: Seed = 0
+
+    def made_for(self, task: Task) -> Strategy:
+        """The strategy, with the settings a task usually gives it unless others are given. Raises ConfigError."""
+        from rksc_tot.api.setup import usual_settings
+        from rksc_tot.strategies import STRATEGIES
+
+        importable_here(self.strategy)
+        settings = usual_settings(task, self.strategy) | settings_of(self.settings or [])
+        return STRATEGIES.make(self.strategy, **settings)
+
+
+@dataclass(frozen=True)
+class SearchOptions(StrategyOptions):
+    """How to search, who scores, and what may be decided early or shared."""
+
+    verifier: Annotated[
+        str | None,
+        typer.Option(
+            help="See `rksc-tot verifiers`; or your own, as a task. "
+            "Default: lm_value if the task has a question, else likelihood."
+        ),
+    ] = None
+    calibration: Annotated[
+        str | None,
+        typer.Option(help="A file `rksc-tot calibrate` wrote, or `embedded`. Default: nothing is decided early."),
+    ] = None
+    sibling: Annotated[
+        float | None,
+        typer.Option(help="From which σ on (0..1) a thought becomes one with a sibling. Default: only equal ones do."),
+    ] = None
+    audit: Annotated[
+        float | None, typer.Option(help="Share of the lossy decisions that are also taken in full. Default: 0.03.")
+    ] = None
+
+    def asked_of(self, task: Task, budget: Budget) -> dict[str, Any]:
+        """The options of :func:`~rksc_tot.solve.solve`. Raises ConfigError if one is wrong."""
+        from rksc_tot.api.setup import verifier_of
+
+        importable_here(self.verifier)
+        return {
+            "strategy": self.made_for(task),
+            "verifier": None if self.verifier is None else verifier_of(self.verifier),
+            "budget": budget,
+            "seed": self.seed,
+            "rksc": self.rksc(),
+        }
+
+    def rksc(self) -> RKSC | None:
+        """What a search may decide early and share, with the calibration read; None where nothing was asked for.
+
+        Raises
+        ------
+        ConfigError
+            If a value is out of range, or the file is no calibration.
+        """
+        from rksc_tot.policies.asks import ASKS
+        from rksc_tot.search.approximate.settings import RKSC
+
+        sibling = None if self.sibling is None else ASKS(tau=self.sibling)
+        given = {} if self.audit is None else {"audit": self.audit}
+        asked = RKSC(calibration=self.calibration, sibling=sibling, **given)
+        return asked.loaded() if (self.calibration, sibling, self.audit) != (None, None, None) else None
+
+
+@dataclass(frozen=True)
+class LimitOptions:
+    """What one search may spend."""
+
+    max_tokens: Annotated[int | None, typer.Option(help="Most tokens to sample in one search.")] = None
+    max_nodes: Annotated[int | None, typer.Option(help="Most nodes of one tree.")] = None
+    max_verifier_calls: Annotated[int | None, typer.Option(help="Most nodes to have scored in one search.")] = None
+    max_seconds: Annotated[float | None, typer.Option(help="Most seconds of one search.")] = None
+    max_kv: Annotated[str | None, typer.Option("--max-kv", help="Most KV of one search, such as 8MiB.")] = None
+
+    def budget(self) -> Budget:
+        """As a budget. Raises ConfigError."""
+        from rksc_tot.core.sizes import kv_bytes
+
+        kv = None if self.max_kv is None else kv_bytes(self.max_kv, "--max-kv")
+        return _budget("--max", self.max_tokens, self.max_nodes, self.max_verifier_calls, self.max_seconds, kv)
+
+
+@dataclass(frozen=True)
+class RunLimitOptions:
+    """What all searches of a run together may spend."""
+
+    run_max_tokens: Annotated[int | None, typer.Option(help="Most tokens to sample in all searches together.")] = None
+    run_max_nodes: Annotated[int | None, typer.Option(help="Most nodes of all trees together.")] = None
+    run_max_verifier_calls: Annotated[
+        int | None, typer.Option(help="Most nodes to have scored in all searches together.")
+    ] = None
+    run_max_seconds: Annotated[float | None, typer.Option(help="Most seconds of the whole run.")] = None
+
+    def budget(self) -> Budget:
+        """As a budget. Raises ConfigError."""
+        most = (self.run_max_tokens, self.run_max_nodes, self.run_max_verifier_calls, self.run_max_seconds)
+        return _budget("--run-max", *most)
+
+
+@dataclass(frozen=True)
+class ProblemOptions:
+    """Problems to learn from, from exactly one source."""
+
+    problems: Annotated[list[str] | None, typer.Argument(help="Problems, one an argument.")] = None
+    file: Annotated[
+        Path | None,
+        typer.Option("--problems", help="A file of problems: a text a line, or a .jsonl as `run` takes it."),
+    ] = None
+    training: Annotated[
+        bool, typer.Option("--training-puzzles", help="All game-of-24 puzzles that are not held out.")
+    ] = False
+    without: Annotated[
+        Path | None, typer.Option(help="A csv with columns Rank and Puzzles: training puzzles to leave out.")
+    ] = None
+    rows: Annotated[str | None, typer.Option(help="Which ranks of that file, such as 901-1000.")] = None
+    most: Annotated[int | None, typer.Option(min=1, help="Use a random choice of so many problems.")] = None
+
+    def chosen(self, seed: int) -> list[str]:
+        """The problems; ``seed``: of the random choice. Raises ConfigError if there is no source or more than one."""
+        from rksc_tot.evaluation.problems import calibration_problems
+
+        return calibration_problems(
+            self.problems or [], self.file, self.training, self.without, self.rows, self.most, seed
+        )
+
+
+def _budget(
+    prefix: str,
+    tokens: int | None,
+    nodes: int | None,
+    verifier_calls: int | None,
+    seconds: float | None,
+    kv_bytes: int | None = None,
+) -> Budget:
+    """A budget of limits that are given as options.
+
+    Raises
+    ------
+    ConfigError
+        If one is not above 0, or infinite.
+    """
+    from rksc_tot.core.budget import Budget
+
+    limits = {"tokens": tokens, "nodes": nodes, "verifier_calls": verifier_calls, "seconds": seconds}
+    for name, value in limits.items():
+        option = f"{prefix}-{name.replace('_', '-')}"
+        if value == math.inf:
+            raise ConfigError(f"{option} {value} is no limit", hint="leave it out")
+        if value is not None and not value > 0:
+            raise ConfigError(
+                f"{option} {value} leaves nothing to search with", hint="give more than 0, or leave it out"
+            )
+    return Budget.model_validate({**limits, "kv_bytes": kv_bytes})

@@ -1,7 +1,0 @@
-"""The same problems, several strategies: who plays, on what, and what came of it."""
-
-from rksc_tot.compare.comparison import Comparison, Failure, Row
-from rksc_tot.compare.lineup import choose_contenders
-from rksc_tot.compare.problems import choose_problems
-
-__all__ = ["Comparison", "Failure", "Row", "choose_contenders", "choose_problems"]

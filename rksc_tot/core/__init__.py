@@ -1,0 +1,1 @@
+"""The vocabulary of the project. Nothing here imports torch."""

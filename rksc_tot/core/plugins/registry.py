@@ -1,0 +1,137 @@
+"""Plug-ins by name: those built in, and those that installed packages bring along through an entry-point group."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Generic, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from rksc_tot.core.errors import ConfigError, RkscTotError
+from rksc_tot.core.plugins.settings import sentence
+from rksc_tot.core.plugins.user_code import Raised, guarded, named
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Registry(Generic[T]):
+    """All plug-ins of one kind.
+
+    Parameters
+    ----------
+    kind : str
+        What they are called in messages, such as ``strategy``.
+    base : type
+        What each of them is, or makes when it is called.
+    group : str
+        Entry-point group in which installed packages announce theirs.
+    built_in : Mapping[str, str]
+        Name to ``module:attribute``; imported only when asked for.
+    of_function : str
+        What to do with a plain function that makes none of them.
+
+    Besides these, ``module:attribute`` itself is a name, if the module can be imported.
+    """
+
+    kind: str
+    base: type[T]
+    group: str
+    built_in: Mapping[str, str]
+    of_function: str = ""
+
+    def names(self) -> list[str]:
+        """All names, sorted."""
+        return sorted(self._found())
+
+    def home(self, name: str) -> tuple[str, str] | None:
+        """Module and attribute of the plug-in of that name, which is not imported; None where there is none."""
+        point = self._found().get(name)
+        if point is None and _is_own(name):
+            point = EntryPoint(name, name, self.group)
+        module, _, attribute = (point.value if point else "").partition("[")[0].strip().partition(":")
+        return (module, attribute) if attribute else None
+
+    def make(self, name: str, /, **options: Any) -> T:
+        """The plug-in of that name with its options set.
+
+        Raises
+        ------
+        ConfigError
+            If there is none of that name, it cannot be imported or made, or an option is unknown or out of range.
+        """
+        plug_in = self._load(name)
+        hint = (inspect.isroutine(plug_in) and self.of_function) or f"correct {self._origin(name)}"
+        try:
+            with guarded(name, RkscTotError, ValidationError):
+                made = _made(plug_in, options)
+        except ValidationError as error:
+            raise ConfigError(f"{self.kind} {name!r}: {sentence(error)}") from None
+        except Raised as raised:
+            raise ConfigError(
+                f"{self.kind} {name!r} cannot be made: {named(raised.error)}", hint=hint
+            ) from raised.error
+        if not isinstance(made, self.base):
+            wanted = self.base.__name__
+            raise ConfigError(f"{self.kind} {name!r} is {type(made).__name__}, not a {wanted}", hint=hint)
+        return made
+
+    def summary(self, name: str) -> str:
+        """First line of its documentation; raises what :meth:`make` raises, so that only what works has one.
+
+        An object that was made of a function has the function's.
+        """
+        plug_in = self._load(name)
+        self.make(name)
+        documented = plug_in
+        if isinstance(plug_in, self.base):
+            documented = getattr(plug_in, "function", type(plug_in))
+        return (inspect.getdoc(documented) or "").partition("\n")[0]
+
+    def _found(self) -> dict[str, EntryPoint]:
+        installed = {point.name: point for point in entry_points(group=self.group)}
+        return installed | {name: self._point(name) for name in self.built_in}
+
+    def _point(self, name: str) -> EntryPoint:
+        return EntryPoint(name, self.built_in[name], self.group)
+
+    def _load(self, name: str) -> Any:
+        point = self._point(name) if name in self.built_in else self._found().get(name)
+        if point is None and _is_own(name):
+            point = EntryPoint(name, name, self.group)
+        if point is None:
+            known = ", ".join(self.names())
+            raise ConfigError(
+                f"there is no {self.kind} {name!r}",
+                hint=f"there are {known}; one of your own is named module:attribute",
+            )
+        try:
+            with guarded(name):
+                return point.load()
+        except Raised as raised:
+            raise ConfigError(
+                f"{self.kind} {name!r} cannot be imported: {named(raised.error)}",
+                hint="check module and attribute" if _is_own(name) else "reinstall the package it is in",
+            ) from raised.error
+
+    def _origin(self, name: str) -> str:
+        return "what that names" if _is_own(name) else f"what its {self.group} entry point names"
+
+
+def _is_own(name: str) -> bool:
+    """Whether a name is ``module:attribute``."""
+    return all(part.isidentifier() for side in name.split(":") for part in side.split(".")) and name.count(":") == 1
+
+
+def _made(plug_in: Any, options: Mapping[str, Any]) -> Any:
+    """What a class or function makes of the options; an object as it is, or anew with its options validated."""
+    if callable(plug_in) and not isinstance(plug_in, BaseModel):
+        return plug_in(**options)
+    if not options:
+        return plug_in
+    if not isinstance(plug_in, BaseModel):
+        raise ConfigError(f"{type(plug_in).__name__} takes no settings", hint=f"leave out {', '.join(options)}")
+    return type(plug_in)(**{**dict(plug_in), **options})

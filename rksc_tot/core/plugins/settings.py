@@ -1,0 +1,67 @@
+"""Settings that are refused in one line."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from rksc_tot.core.errors import ConfigError
+from rksc_tot.core.plugins.user_code import shown
+
+
+class Settings(BaseModel):
+    """Base of frozen settings. ``kind``: what such an object is called in messages, such as ``strategy``.
+
+    Raises
+    ------
+    ConfigError
+        If a value is out of range, or there is no such setting; it names setting, value and range in one line.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    kind: ClassVar[str] = ""
+
+    def __init__(self, /, **values: Any) -> None:
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            fields = type(self).model_fields
+            hint = f"its settings are {', '.join(fields)}" if fields else "it has no settings"
+            raise ConfigError(f"{self._called(values)}: {sentence(error)}", hint=hint) from None
+
+    if not TYPE_CHECKING:  # a checker would take any attribute for one that may be set
+
+        def __setattr__(self, name: str, value: object) -> None:
+            try:
+                super().__setattr__(name, value)
+            except ValidationError:
+                called = type(self).__name__
+                hint = f"{called}({name}=...) makes one with another value"
+                if name not in type(self).model_fields:  # mostly in an __init__ of a plug-in's own
+                    field = f"{name}: {type(value).__name__} = {shown(value)}"
+                    hint = f"settings are annotated fields of the class, such as {field}, without an __init__"
+                raise ConfigError(f"{called} is frozen, its {name} cannot be set", hint=hint) from None
+
+    @classmethod
+    def _called(cls, values: dict[str, Any]) -> str:
+        field = cls.model_fields.get("name")
+        name = values.get("name") or (field.default if field else getattr(cls, "name", ""))
+        return f"{cls.kind} {name!r}" if name else cls.kind or cls.__name__
+
+
+def sentence(error: ValidationError) -> str:
+    """What pydantic found, as one line that names field and value."""
+    return "; ".join(map(_fault, error.errors(include_url=False)))
+
+
+def _fault(fault: Any) -> str:
+    field = ".".join(map(str, fault["loc"]))
+    if fault["type"] == "extra_forbidden":
+        return f"there is no setting {field!r}"
+    if fault["type"] == "missing":
+        return f"{field} must be given"
+    if fault["type"] in ("tuple_type", "list_type") and isinstance(fault["input"], str):
+        return f"{field}: should be a list, such as [1,0,1], not {shown(fault['input'])}"
+    said = str(fault["msg"]).removeprefix("Value error, ").removeprefix("Input ").partition(", unable to parse")[0]
+    return f"{field}: {said}, not {shown(fault['input'])}" if field else said

@@ -1,0 +1,47 @@
+"""Sizes in bytes, as people write them."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+from typing import cast
+
+from rksc_tot.core.errors import ConfigError
+from rksc_tot.core.plugins.user_code import shown
+
+MOST = 1 << 62
+"""Bytes that no machine has."""
+
+OFFLOAD_BUDGET = "1GiB"
+"""Of an offload store unless another is given."""
+
+UNITS = {"": 1, "b": 1} | {
+    prefix + infix + "b": base ** (n + 1)
+    for n, prefix in enumerate("kmgt")
+    for infix, base in (("", 1000), ("i", 1024))
+}
+
+
+def kv_bytes(size: int | str, called: str = "") -> int:
+    """A KV budget in bytes, at most :data:`MOST`: a whole number, or a text such as ``64MiB``, ``1.5 GiB`` or ``67108864``.
+
+    ``called``: the setting or option that it was given as, for the message.
+
+    Raises
+    ------
+    ConfigError
+        If it is neither, or not above 0.
+    """
+    found, given = 0, cast("object", size)
+    if isinstance(given, str):
+        written = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]i?b|b?)\s*", given, re.ASCII | re.IGNORECASE)
+        if written:
+            found = int(Decimal(written[1]) * UNITS[written[2].lower()])
+    elif isinstance(given, int) and not isinstance(given, bool):
+        found = given
+    if found < 1:
+        raise ConfigError(
+            f"{called} {shown(size)} is no KV budget".lstrip(),
+            hint="give bytes above 0, such as 64MiB, 1.5GiB, 500MB or 67108864",
+        )
+    return min(found, MOST)

@@ -1,0 +1,265 @@
+"""The tree of thoughts: a networkx graph whose nodes are typed, exported and reloaded without KV."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path as FilePath
+from types import ModuleType
+from typing import Any
+
+import networkx as nx
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
+
+from rksc_tot.core.errors import ConfigError, MissingExtra
+from rksc_tot.core.plugins.settings import sentence
+from rksc_tot.core.plugins.user_code import named, shown
+from rksc_tot.core.task import Path, Thought
+
+
+class Node(BaseModel):
+    """One thought in the tree.
+
+    ``id``: order of creation, 0 for the root. ``parent``: its id. ``branch``: branch numbers from the root, such as ``0.3.1``:
+    the name random streams are derived from. ``text``, ``tokens``, ``logprobs``: the thought, and the log-probability of each
+    of its tokens under the model, nats. ``score``: the verifier's. ``labels``: what the verifier saw: label probabilities and,
+    where all of them were read, ``outside``. ``layer``: after how many decoder layers the verifier's pass stopped, None if it
+    ran to its end or there was none. ``skipped``: scored by the confidence it was written with, the verifier was not asked.
+    ``count``: how many thoughts led here, identical texts, merged states and siblings taken in. ``finished``: the task calls
+    the path a solution (complete, not necessarily right). ``pruned``: why the node was dropped, None while it is alive.
+    ``exact``: False if it was written upon approximate KV. ``score_exact``: False if its score was read upon such.
+    """
+
+    model_config = ConfigDict(extra="forbid", ser_json_inf_nan="strings")
+
+    id: int
+    parent: int | None = None
+    depth: int = Field(0, ge=0)
+    branch: str = ""
+    text: str = ""
+    tokens: tuple[int, ...] = ()
+    logprobs: tuple[float, ...] = ()
+    score: float | None = None
+    labels: dict[str, float] = Field(default_factory=dict)
+    layer: int | None = Field(None, ge=1)
+    skipped: bool = False
+    count: int = Field(1, ge=1)
+    finished: bool = False
+    pruned: str | None = None
+    exact: bool = True
+    score_exact: bool = True
+
+    _handle: Any = PrivateAttr(None)
+    _thought: Thought | None = PrivateAttr(None)
+
+    @property
+    def thought(self) -> Thought:
+        """The thought as the task returned it; in a reloaded tree it has no state."""
+        return Thought(self.text) if self._thought is None else self._thought
+
+    @property
+    def likelihood(self) -> float:
+        """Mean log-probability a token, nats; 0.0 without tokens."""
+        return sum(self.logprobs) / len(self.logprobs) if self.logprobs else 0.0
+
+
+class ReasoningTree:
+    """A tree of :class:`Node`. ``add`` is O(1); ``graph`` is the networkx.DiGraph, node data under the key ``node``."""
+
+    def __init__(self) -> None:
+        self.graph: nx.DiGraph[int] = nx.DiGraph()
+
+    def __len__(self) -> int:
+        return len(self.graph)
+
+    def __getitem__(self, id: int) -> Node:
+        node: Node = self.graph.nodes[id]["node"]
+        return node
+
+    def __iter__(self) -> Iterator[Node]:
+        return (data["node"] for _, data in self.graph.nodes(data=True))
+
+    def __eq__(self, other: object) -> bool:
+        """Whether all nodes are the same; handles do not count."""
+        return isinstance(other, ReasoningTree) and self.to_records() == other.to_records()
+
+    __hash__ = None  # type: ignore[assignment]  # it grows
+
+    def __repr__(self) -> str:
+        return f"<ReasoningTree of {len(self)} nodes, depth {max((node.depth for node in self), default=0)}>"
+
+    @property
+    def root(self) -> Node:
+        """The node without a thought."""
+        return self[0]
+
+    def add(self, parent: Node | None = None, **fields: Any) -> Node:
+        """Append a node under ``parent`` (None: the root) and return it."""
+        if (parent is None) != (len(self.graph) == 0):
+            raise ConfigError("a tree has exactly one root", hint="give every later node its parent")
+        depth = parent.depth + 1 if parent else 0
+        node = Node(id=len(self.graph), parent=parent.id if parent else None, depth=depth, **fields)
+        self._insert(node)
+        return node
+
+    def _insert(self, node: Node) -> None:
+        node.model_fields_set.clear()  # nobody reads it, and it takes half a kilobyte
+        self.graph.add_node(node.id, node=node)
+        if node.parent is not None:
+            self.graph.add_edge(node.parent, node.id)
+
+    def children(self, node: Node) -> list[Node]:
+        """Children in order of creation."""
+        return [self[id] for id in self.graph.successors(node.id)]
+
+    def lineage(self, node: Node) -> list[Node]:
+        """Nodes from the root to ``node``, both included."""
+        found = [node]
+        while node.parent is not None:
+            node = self[node.parent]
+            found.append(node)
+        return found[::-1]
+
+    def path(self, node: Node) -> Path:
+        """The thoughts from the root to ``node``."""
+        return Path(n.thought for n in self.lineage(node)[1:])
+
+    # -- export and reload, without KV -------------------------------------------------------------------------------
+
+    def to_json(self, file: FilePath | str | None = None) -> str:
+        """All nodes as a JSON array, written to a file as well if one is given.
+
+        What JSON has no number for is a string, such as ``"-Infinity"``.
+        """
+        text = json.dumps(self.to_records(), ensure_ascii=False)
+        if file is not None:
+            with _writing(file):
+                FilePath(file).write_text(text, encoding="utf-8")
+        return text
+
+    def to_records(self) -> list[dict[str, Any]]:
+        """All nodes as plain values that JSON can hold."""
+        return [json.loads(node.model_dump_json()) for node in self]
+
+    @classmethod
+    def from_json(cls, source: FilePath | str) -> ReasoningTree:
+        """The tree :meth:`to_json` wrote: a string is its text, a ``pathlib.Path`` its file.
+
+        Raises ConfigError if it is not one.
+        """
+        with _reading(repr(str(source)) if isinstance(source, FilePath) else "the text", "JSON"):
+            text = source.read_text(encoding="utf-8") if isinstance(source, FilePath) else source
+            return cls.from_records(json.loads(text))
+
+    @classmethod
+    def from_records(cls, records: object) -> ReasoningTree:
+        """The tree :meth:`to_records` gave. Raises ConfigError if it is not one."""
+        if not isinstance(records, list) or not records:
+            raise ConfigError(f"{shown(records)} is not a list of nodes")
+        tree = cls()
+        for at, record in enumerate(records):
+            try:
+                node = Node.model_validate(record)
+            except ValidationError as error:
+                raise ConfigError(f"node {at}: {sentence(error)}") from None
+            parent = tree[node.parent] if node.parent is not None and 0 <= node.parent < at else None
+            depth = parent.depth + 1 if parent else 0
+            if (
+                (node.id, node.depth) != (at, depth)
+                or (parent is None) != (at == 0)
+                or (at == 0 and node.parent is not None)
+            ):
+                raise ConfigError(f"node {at} is out of place", hint="each node comes after its parent")
+            tree._insert(node)
+        return tree
+
+    def to_graphml(self, file: FilePath | str) -> None:
+        """Write GraphML; each node has its fields as attributes and its whole record in ``record``."""
+        with _writing(file):
+            nx.write_graphml(self._plain(), file)
+
+    @classmethod
+    def from_graphml(cls, file: FilePath | str) -> ReasoningTree:
+        """The tree :meth:`to_graphml` wrote. Raises ConfigError if it is not one."""
+        with _reading(repr(str(file)), "GraphML"):
+            graph = nx.read_graphml(file, node_type=int)
+            return cls.from_records([json.loads(data["record"]) for _, data in sorted(graph.nodes(data=True))])
+
+    def to_dot(self, file: FilePath | str) -> None:
+        """Write Graphviz DOT (extra ``dot``)."""
+        _pydot()
+        with _writing(file):
+            nx.nx_pydot.write_dot(_quoted(self._plain()), file)
+
+    @classmethod
+    def from_dot(cls, file: FilePath | str) -> ReasoningTree:
+        """The tree :meth:`to_dot` wrote (extra ``dot``). Raises ConfigError if it is not one."""
+        pydot = _pydot()
+        with _reading(repr(str(file)), "DOT"), contextlib.redirect_stdout(io.StringIO()):  # pydot prints its complaints
+            graphs = pydot.graph_from_dot_data(FilePath(file).read_text(encoding="utf-8"))
+            if not graphs:
+                raise ConfigError("it cannot be parsed")
+            graph = nx.nx_pydot.from_pydot(graphs[0])
+            found = {int(id): data["record"] for id, data in graph.nodes(data=True) if "record" in data}
+            records = [bytes.fromhex(record.strip('"')).decode() for _, record in sorted(found.items())]
+            return cls.from_records(list(map(json.loads, records)))
+
+    def _plain(self) -> nx.DiGraph[int]:
+        """The graph with plain string and number attributes only."""
+        graph: nx.DiGraph[int] = nx.DiGraph()
+        for node in self:
+            score = {} if node.score is None else {"score": node.score}
+            graph.add_node(
+                node.id, text=_printable(node.text), depth=node.depth, pruned=_printable(node.pruned or ""),
+                finished=node.finished, record=json.dumps(json.loads(node.model_dump_json())), **score,
+            )  # fmt: skip
+        graph.add_edges_from(self.graph.edges)
+        return graph
+
+
+@contextmanager
+def _reading(what: str, form: str) -> Iterator[None]:
+    """Turn whatever a parser says of a file into one ConfigError."""
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(f"{what} cannot be read: {error.strerror or error}") from None
+    except ConfigError as error:
+        raise ConfigError(f"{what} is not a tree in {form}: {error}") from None
+    except Exception as error:
+        raise ConfigError(f"{what} is not a tree in {form}: {' '.join(named(error).split())}") from None
+
+
+@contextmanager
+def _writing(file: FilePath | str) -> Iterator[None]:
+    """Turn what the system says of a file into a ConfigError."""
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(f"{str(file)!r} cannot be written: {error.strerror or error}") from None
+
+
+def _printable(text: str) -> str:
+    """Text without the control characters XML forbids."""
+    return "".join(c if c.isprintable() or c in "\n\t" else "�" for c in text)
+
+
+def _quoted(graph: nx.DiGraph[int]) -> nx.DiGraph[int]:
+    """Attributes as DOT strings: the record in hex, so that no quoting can break it."""
+    for _, data in graph.nodes(data=True):
+        label = data["text"].replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+        record = data["record"].encode().hex()
+        data.clear()
+        data.update(label=f'"{label}"', record=f'"{record}"')
+    return graph
+
+
+def _pydot() -> ModuleType:
+    try:
+        import pydot
+    except ImportError:
+        raise MissingExtra("DOT needs pydot", hint="pip install 'rksc_tot[dot]'") from None
+    return pydot

@@ -1,0 +1,1 @@
+"""Exact tree attention in one flat pass."""

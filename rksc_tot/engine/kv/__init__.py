@@ -1,0 +1,1 @@
+"""What the engine does with KV besides computing it: compress, draft, offload."""

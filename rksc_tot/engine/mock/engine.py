@@ -1,0 +1,348 @@
+"""An engine without a model, for tests, demonstrations and the study of strategies.
+
+A Python function writes the thoughts; a token is a character. Everything else (stop strings, truncation, private random
+streams, handles, the ledger) is as in a real engine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+from rksc_tot.core.errors import CacheError, ContextOverflow, EngineError
+from rksc_tot.core.ledger import Ledger
+from rksc_tot.core.plugins.user_code import Raised, guarded
+from rksc_tot.core.task import Prompt
+from rksc_tot.engine.base import (
+    Account,
+    Completion,
+    Finish,
+    GenerateRequest,
+    LabelRequest,
+    LabelScores,
+    PhrasingVerdict,
+    Usage,
+)
+from rksc_tot.engine.mock.kv import MockHandle, MockKV
+from rksc_tot.policies.early_exit.cgee import Reading
+
+Writer = Callable[[str, random.Random], str | tuple[str, float]]
+Labeller = Callable[[str, Prompt, tuple[str, ...]], Mapping[str, float]]
+Lens = Callable[[str, Prompt, tuple[str, ...], int], Mapping[str, float]]
+
+
+class MockEngine:
+    """Writes with a function in place of a model.
+
+    Parameters
+    ----------
+    writer : callable
+        ``writer(text_so_far, rng)`` returns what one branch writes next, or that and the log-probability (nats, ≤ 0) of
+        each of its characters. It is cut at stop strings and at the token limit. At temperature 0 every branch gets the
+        same ``rng``.
+    labeller : callable, optional
+        ``labeller(text_so_far, question, labels)`` returns the probability of each label; what is missing from 1 fell
+        outside them. By default all labels are equally likely.
+    context : int, optional
+        Longest path in characters.
+    layers : int
+        How many decoder layers a label request seems to have.
+    lens : callable, optional
+        ``lens(text_so_far, question, labels, layer)`` returns what the labeller would if it were asked after a layer before
+        the last one. By default every layer says what the last one says.
+    alike : callable, optional
+        ``alike(text, other)`` returns the σ of two paths; None, the default, where there is nothing to compare.
+    """
+
+    name = "mock"
+
+    def __init__(
+        self,
+        writer: Writer,
+        labeller: Labeller | None = None,
+        context: int | None = None,
+        layers: int = 0,
+        lens: Lens | None = None,
+        alike: Callable[[str, str], float | None] = lambda text, other: None,
+    ) -> None:
+        self._writer = writer
+        self._labeller = labeller
+        self._context = context
+        self._lens = lens
+        self._alike = alike
+        self.layers = layers
+        self._kept: dict[int, MockKV] = {}  # by the id of their account, while it has a handle
+        self._closed = False
+        self._passes = 0
+        self._rows = 0
+        self.handles = 0
+        """Handles given out and not yet given back."""
+
+    @property
+    def numerics(self) -> Mapping[str, Any]:
+        """Nothing a result could depend on."""
+        return {"engine": "mock"}
+
+    @property
+    def usage(self) -> Usage:
+        """What was done so far; a character takes a byte."""
+        return Usage(self._passes, self._rows, None, self._kv_bytes, None, 0)
+
+    def open(self, prompt: Prompt, account: Account) -> MockHandle:
+        """A handle for a prompt."""
+        self._check_open()
+        text = render(prompt)
+        self._check_room(len(text))
+        if account.kv_bytes is not None and len(text) > account.kv_bytes:
+            raise CacheError(
+                f"the prompt takes {len(text)} bytes of KV, the budget of this search holds {account.kv_bytes}",
+                hint="raise the budget's kv_bytes, and leave room for the thoughts",
+            )
+        return self._handle(text, self._kept.setdefault(id(account), MockKV(account)))
+
+    def extend(self, handle: MockHandle, text: str) -> MockHandle:
+        """A handle for the path continued by ``text``."""
+        text = self._own(handle).text + text
+        self._check_room(len(text))
+        return self._handle(text, handle.kept)
+
+    async def generate(self, requests: Sequence[GenerateRequest], account: Account) -> list[list[Completion]]:
+        """Completions of each request, ordered by their first branch."""
+        self._check_open()
+        for request in requests:
+            self._check_room(self._own(request.handle).length + len(render(request.suffix or "")))
+        await asyncio.sleep(0)
+        replies: list[list[Completion]] = []
+        try:
+            for request in requests:
+                replies.append(self._continue(request, account))  # noqa: PERF401 - those made are given back on error
+        except EngineError:
+            for completion in (completion for reply in replies for completion in reply if completion.handle):
+                self.release(completion.handle)
+            raise
+        return replies
+
+    async def label(self, requests: Sequence[LabelRequest], account: Account) -> list[LabelScores | None]:
+        """Label probabilities of each request; None where the deadline came first."""
+        self._check_open()
+        for request in requests:
+            self._check_room(self._own(request.handle).length + len(render(request.question)))
+            if not self.layers and (request.trace or request.exit is not None):
+                raise EngineError("this engine has no layers to look between", hint="make it with layers=8, say")
+        await asyncio.sleep(0)
+        return [None if _late(account) else self._ask(request, account) for request in requests]
+
+    def similarity(self, handle: MockHandle, others: Sequence[MockHandle], alpha: float) -> list[float | None]:
+        """What ``alike`` says."""
+        text = self._own(handle).text
+        return [self._alike(text, self._own(other).text) for other in others]
+
+    async def open_phrasing(
+        self, prompt: Prompt, reference: MockHandle, rule: Any, account: Account, key: int
+    ) -> tuple[MockHandle, PhrasingVerdict]:
+        """There is no KV to take over."""
+        self._own(reference)
+        await asyncio.sleep(0)
+        return self.open(prompt, account), _NotKept()
+
+    async def divergence(
+        self, pairs: Sequence[tuple[MockHandle, MockHandle]], account: Account
+    ) -> list[tuple[float, bool] | None]:
+        """Whether the greedy writer goes on with the same character; the KL is 0 nats if so, else 1."""
+        await asyncio.sleep(0)
+        same = [len({self._write(self._own(one).text, random.Random(0))[0][:1] for one in pair}) == 1 for pair in pairs]
+        return [None if _late(account) else (float(not alike), alike) for alike in same]
+
+    def release(self, handle: MockHandle) -> None:
+        """Give a handle back; with the last one of an account, what that has stored is forgotten."""
+        self._own(handle).released = True
+        self.handles -= 1
+        kept = handle.kept
+        kept.handles.discard(handle)
+        if not kept.handles:
+            del self._kept[id(kept.account)]
+
+    def rate(self, handle: MockHandle, score: float, depth: int) -> None:
+        """Eviction heeds nothing here."""
+        self._own(handle)
+
+    def close(self) -> None:
+        """Refuse all further calls."""
+        self._closed = True
+
+    # -- writing -----------------------------------------------------------------------------------------------------
+
+    def _continue(self, request: GenerateRequest, account: Account) -> list[Completion]:
+        scratch = render(request.suffix or "")
+        context = request.handle.text + scratch
+        visited = self._visit(request.handle, account)
+        written: dict[tuple[str, str, Finish, float], list[int]] = {}
+        sampled: set[str] = set()
+        for branch, stream in enumerate(request.streams):
+            if not visited or _late(account) or account.tokens_left == 0:
+                written.setdefault(("", "", "budget", 0.0), []).append(branch)
+                continue
+            raw, logprob = self._write(context, random.Random(stream if request.sampling.temperature else 0))
+            tokens, text, kept, finish = self._cut(raw, context, request, account, sampled)
+            sampled.add(context + tokens)
+            if request.suffix is None:  # every sampled token but the last is fed to the model
+                self._store(request.handle, context + tokens[:-1], account, sampled)
+            written.setdefault((text, kept, finish, logprob), []).append(branch)
+        fed = [len(text) - len(context) - 1 for text in sampled if text != context]
+        self._count(max(fed, default=0), 0, account.ledger)
+        if request.suffix is not None:
+            account.ledger.proposal_tokens += len(scratch) + sum(fed)
+        completions = []
+        for (text, kept, finish, logprob), branches in written.items():
+            handle = self._handle(request.handle.text + kept, request.handle.kept) if request.suffix is None else None
+            tokens_kept = tuple(map(ord, kept))
+            completions.append(Completion(text, tokens_kept, (logprob,) * len(kept), finish, tuple(branches), handle))
+        return completions
+
+    def _write(self, context: str, rng: random.Random) -> tuple[str, float]:
+        """What the writer writes, and the log-probability of each of its characters."""
+        try:
+            with guarded("the writer"):
+                draft = self._writer(context, rng)
+                raw, logprob = (draft, -0.5) if isinstance(draft, str) else draft
+                return raw + "", float(logprob)
+        except Raised as raised:
+            raise EngineError(str(raised), hint="return a string, or a string and a number") from raised.error
+
+    def _cut(
+        self, raw: str, context: str, request: GenerateRequest, account: Account, needed: Collection[str]
+    ) -> tuple[str, str, str, Finish]:
+        """What was sampled, what of it is the text, what of it is kept, and why it ended."""
+        room = math.inf if self._context is None else self._context - len(context)
+        longest = int(min(len(raw) + 1, request.max_tokens, room))
+        ends = [(at, stop) for stop in request.stop if (at := raw.find(stop)) >= 0]
+        text, stop = (raw, "") if not ends else (raw[: min(ends)[0]], min(ends)[1])
+        wanted = len(text) + len(stop) if stop else len(text) + 1  # the end-of-sequence token is drawn, too
+        late, most = _late(account), min(wanted, longest)
+        if request.suffix is None:
+            fed = context + (text + stop)[: most - 1]
+            if (missing := len(fed) - request.handle.kept.fitting(fed, account, needed)) > 0:
+                account.kv_short = True
+                most -= missing
+        granted = 0 if late else account.take(most)
+        if granted == wanted:
+            end = stop or (*request.stop, "")[0]  # an end-of-text is closed like any other thought
+            kept = text + end if request.keep_stop else text
+            return text + stop, text, kept, "stop" if stop else "eos"
+        part = (text + stop)[:granted]
+        return part, part, part, "length" if granted == longest and not late else "budget"
+
+    def _ask(self, request: LabelRequest, account: Account) -> LabelScores | None:
+        if not self._visit(request.handle, account):
+            return None
+        ledger = account.ledger
+        ledger.verifier_tokens += len(render(request.question))
+        self._count(1, len(render(request.question)), ledger)
+        watched = request.trace or request.exit is not None
+        seen: list[Reading] = []
+        for layer in range(1, self.layers) if watched else ():
+            if request.trace or (request.exit is not None and request.exit.checks(layer)):
+                found, _ = self._read(request, layer)
+                seen.append((layer, found))
+                if not request.trace and request.exit is not None and request.exit.decided(seen):
+                    self._book_layers(layer, ledger)
+                    return LabelScores(dict(zip(request.labels, found, strict=True)), None, layer)
+        found, outside = self._read(request, None)
+        self._book_layers(self.layers, ledger)
+        return LabelScores(
+            dict(zip(request.labels, found, strict=True)),
+            None if watched and not request.trace else outside,
+            trace=(*(tuple(reading) for _, reading in seen), found) if request.trace else None,
+        )
+
+    def _read(self, request: LabelRequest, layer: int | None) -> tuple[tuple[float, ...], float]:
+        """Label probabilities after a layer (None: the last), and the mass outside."""
+        equal = (1 / len(request.labels),) * len(request.labels)
+        asked = (request.handle.text, request.question, request.labels)
+        if self._labeller is None:
+            return equal, 0.0
+        try:
+            with guarded("the labeller"):
+                given = self._labeller(*asked) if layer is None or self._lens is None else self._lens(*asked, layer)
+                weights = [float(given.get(label, 0.0)) for label in request.labels]
+        except Raised as raised:
+            raise EngineError(str(raised), hint="return the probability of each label") from raised.error
+        total = sum(weights)
+        return (tuple(weight / total for weight in weights), max(0.0, 1 - total)) if total > 0 else (equal, 1.0)
+
+    def _book_layers(self, layer: int, ledger: Ledger) -> None:
+        ledger.verifier_layers += layer
+        ledger.verifier_layers_full += self.layers
+        ledger.layer_exit.acted += layer < self.layers
+
+    # -- the account -------------------------------------------------------------------------------------------------
+
+    @property
+    def _kv_bytes(self) -> int:
+        return sum(kept.held.size for kept in self._kept.values())
+
+    def _visit(self, handle: MockHandle, account: Account) -> bool:
+        """Book the path, and what of it has still to be computed; False where there is no room for that."""
+        computed = self._store(handle, handle.text, account)
+        if computed is None:
+            account.kv_short = True
+            return False
+        account.ledger.context_tokens += handle.length
+        account.ledger.context_computed += computed
+        self._count(computed > 0, 0, account.ledger)
+        return True
+
+    def _store(self, handle: MockHandle, text: str, account: Account, needed: Collection[str] = ()) -> int | None:
+        computed = handle.kept.store(text, account, needed)
+        account.ledger.peak_kv_bytes = max(account.ledger.peak_kv_bytes, self._kv_bytes)
+        self._rows += computed or 0
+        return computed
+
+    def _count(self, passes: int, rows: int, ledger: Ledger) -> None:
+        ledger.forward_passes += passes
+        self._passes += passes
+        self._rows += rows
+
+    # -- handles -----------------------------------------------------------------------------------------------------
+
+    def _handle(self, text: str, kept: MockKV) -> MockHandle:
+        self.handles += 1
+        return MockHandle(text, kept)
+
+    def _own(self, handle: MockHandle) -> MockHandle:
+        self._check_open()
+        if not isinstance(handle, MockHandle):
+            raise EngineError(f"{handle!r} is not a handle of this engine", hint="was its node pruned?")
+        if handle.released:
+            raise EngineError("the handle was released", hint="keep a handle until nothing grows from it")
+        return handle
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise EngineError("the engine is closed", hint="make a new one")
+
+    def _check_room(self, length: int) -> None:
+        if self._context is not None and length >= self._context:
+            raise ContextOverflow(
+                f"{length} tokens leave no room in a context of {self._context}", hint="shorten the prompt or the path"
+            )
+
+
+class _NotKept:
+    kept = False
+    why = "a mock engine has no KV"
+
+
+def _late(account: Account) -> bool:
+    return account.deadline is not None and time.perf_counter() >= account.deadline
+
+
+def render(prompt: Prompt) -> str:
+    """A prompt as one text: a string as it is, chat messages as turns."""
+    if isinstance(prompt, str):
+        return prompt
+    return "".join(f"{turn['role']}: {turn['content']}\n" for turn in prompt) + "assistant: "

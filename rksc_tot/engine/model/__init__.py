@@ -1,0 +1,1 @@
+"""The loaded model: forward pass, capability probe, hooks."""

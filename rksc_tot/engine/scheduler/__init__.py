@@ -1,0 +1,1 @@
+"""Which jobs get rows in the next forward pass."""

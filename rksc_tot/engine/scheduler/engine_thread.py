@@ -1,0 +1,119 @@
+"""The one thread that owns the engine's books, and what coroutines leave for it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import TypeVar
+
+from rksc_tot.core.errors import EngineError
+from rksc_tot.engine.jobs.job import Job
+from rksc_tot.engine.model.process_tuning import idle_threads
+from rksc_tot.engine.scheduler.scheduler import Stepper
+
+CLOSED = "the engine is closed"
+QUIET = 4  # rounds of the event loop within which whoever has got an answer has asked the next question
+J = TypeVar("J", bound=Job)
+T = TypeVar("T")
+
+
+class Driver:
+    """Steps a stepper for coroutines of any number of event loops and threads, none of which waits for a pass of others.
+
+    What is to be done to the books is left in an inbox, and is done by whoever has them next.
+    """
+
+    def __init__(self, stepper: Stepper) -> None:
+        self.stepper = stepper
+        self.closed = False
+        self._lock = threading.Lock()  # guards jobs, tree and arena; taken through books()
+        self._inbox: deque[Callable[[], None]] = deque()
+        self._steps: dict[asyncio.AbstractEventLoop, asyncio.Future[None]] = {}  # in flight
+        self._worker = ThreadPoolExecutor(1, thread_name_prefix="rksc-engine")
+        self._idle_threads = idle_threads()
+
+    def later(self, act: Callable[[], None]) -> None:
+        """Have something done to the books before the next step."""
+        self._inbox.append(act)
+
+    @contextmanager
+    def books(self) -> Iterator[None]:
+        """The stepper, its tree and its arena to oneself, after all that was left in the inbox has been done."""
+        with self._lock:
+            while self._inbox:
+                self._inbox.popleft()()
+            yield
+
+    def submit(self, work: Callable[[], T]) -> Future[T]:
+        """Have work done in the thread, with the books. Raises EngineError if the engine is closed."""
+
+        def alone() -> T:
+            with self.books():
+                return work()
+
+        try:
+            return self._worker.submit(alone)
+        except RuntimeError:
+            raise EngineError(CLOSED) from None
+
+    async def run(self, make: Callable[[], list[J]]) -> list[J]:
+        """Jobs that have ended, made and stepped off the event loop; an error is raised once every job is closed."""
+        jobs: list[J] = []
+        made: list[Exception | None] = []  # how making them went, once it was tried
+
+        def begin() -> None:
+            try:
+                jobs.extend(make())
+            except Exception as error:
+                made.append(error)
+                return
+            for job in jobs:
+                self.stepper.add(job)
+            made.append(None)
+
+        def abandon() -> None:
+            self.stepper.fail([job for job in jobs if not job.ended], EngineError("the request was cancelled"))
+            for job in jobs:
+                job.give_back()
+
+        self.later(begin)
+        try:
+            while not made or not all(job.ended for job in jobs):
+                if self.closed:
+                    raise EngineError(CLOSED, hint="load it again")
+                await self._turn()
+            failed = [error for error in (*made, *(job.error for job in jobs)) if error is not None]
+            if failed:
+                raise failed[0]
+        except BaseException:
+            self.later(abandon)
+            raise
+        return jobs
+
+    def close(self) -> None:
+        """Stop, and end all jobs."""
+        self.closed = True
+        self._worker.shutdown(wait=True)
+        with self.books():
+            self.stepper.fail(self.stepper.jobs, EngineError(CLOSED))
+
+    async def _turn(self) -> None:
+        """Wait for a step, of all that coroutines of this event loop have asked for so far."""
+        loop = asyncio.get_running_loop()
+        for _ in range(QUIET):  # let every coroutine that is ready add its work to the pass
+            if loop in self._steps:
+                break
+            await asyncio.sleep(0)
+        step = self._steps.get(loop)
+        if step is None:
+            self._steps = {other: step for other, step in self._steps.items() if not other.is_closed()}
+            self._idle_threads()
+            step = self._steps[loop] = asyncio.wrap_future(self.submit(self.stepper.step))
+            step.add_done_callback(lambda _: self._steps.pop(loop, None))
+        await asyncio.wait([step])
+        if not step.cancelled() and (error := step.exception()):
+            raise EngineError(f"the engine failed: {type(error).__name__}: {error}") from error

@@ -1,0 +1,74 @@
+"""Whose turn it is: fair shares of a pass for all searches, and no waiting behind a long prompt.
+
+What a path lacks is *short* (a sampled token, a question) or *long* (a prompt). The account for which the fewest rows have been
+computed comes first; of accounts that are level, those with something short. Short ones are computed whole. Long ones share
+what the pass has room for, in chunks; while somebody waits with something short, that is a quarter of it at most, so that
+passes stay quick.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import count
+
+from rksc_tot.cache.prefix_tree import PrefixTree, Segment
+from rksc_tot.engine.base import Account
+from rksc_tot.engine.jobs.job import Job
+
+SHORT = 64  # rows
+WHILE_OTHERS_WAIT = 4
+
+
+class Turns:
+    """Rows computed for each account.
+
+    Whoever comes is level with the least served of those that are here. Nobody is more than a pass behind the most served: who
+    wants little for a while does not save up for later.
+    """
+
+    def __init__(self) -> None:
+        self._served: dict[int, int] = {}  # by id of the account
+        self._accounts: list[Account] = []  # those, so that no id comes to stand for another one
+        self._room = 0  # rows left in the pass
+
+    def book(self, account: Account, rows: int) -> None:
+        """Note that so many rows are computed for an account."""
+        self._served[id(account)] += rows
+        self._room -= rows
+
+    def deal(self, jobs: Sequence[Job], tree: PrefixTree, rows: int) -> Iterator[tuple[Job, Segment, int]]:
+        """Every path that lacks something, in turn, with the most rows of a pass of ``rows`` that it may take.
+
+        What was taken is to be booked before the next one is asked for.
+        """
+        self._level(jobs, rows)
+        self._room = rows
+        wanted = sorted(self._wanted(jobs, tree))
+        long = sum(is_long for _, is_long, *_ in wanted)
+        for_long = rows if long == len(wanted) else max(1, rows // WHILE_OTHERS_WAIT)
+        for _, is_long, _, job, tip in wanted:
+            before = self._room
+            room = min(before, for_long) if is_long else before
+            if room:
+                yield job, tip, max(1, room // long) if is_long else room
+            if is_long:
+                long, for_long = long - 1, for_long - (before - self._room)
+
+    def _wanted(self, jobs: Sequence[Job], tree: PrefixTree) -> Iterator[tuple[int, bool, int, Job, Segment]]:
+        """Rows computed for its account so far, whether it is long, a number, and what it is."""
+        numbers = count()
+        for job in jobs:
+            served = self._served[id(job.account)]
+            for tip in () if job.ended else job.wanted():
+                if job.lacks(tip):
+                    missing = tree.missing(tip, job.exact)
+                    lacking = tip.end - missing[0][0].start - missing[0][1] if missing else 1
+                    yield served, lacking > SHORT, next(numbers), job, tip
+
+    def _level(self, jobs: Sequence[Job], rows: int) -> None:
+        """See who is here and how far along. Whoever has left is forgotten."""
+        here = {id(job.account): job.account for job in jobs}
+        known = [self._served[key] for key in here if key in self._served]
+        least, most = min(known, default=0), max(known, default=0)
+        self._served = {key: max(most - rows, self._served.get(key, least)) for key in here}
+        self._accounts = list(here.values())

@@ -1,0 +1,316 @@
+"""The engine's heart: gather what every job waits for, run one forward pass, hand out the logits.
+
+A job waits at the end of a segment. What is missing on the way there becomes one block of rows, claimed by the job whose turn
+it is (:mod:`rksc_tot.engine.scheduler.fair_share`); whoever else waits for the same tokens is served by the same rows. What goes wrong with
+one job ends that job and no other.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Sequence
+
+import torch
+from torch import Tensor
+
+from rksc_tot.cache.prefix_tree import PrefixTree, Segment
+from rksc_tot.core.errors import AccountFull, CacheError, EngineError, KeepError
+from rksc_tot.engine.base import Account
+from rksc_tot.engine.jobs.draft import Draft
+from rksc_tot.engine.jobs.generation import Generation
+from rksc_tot.engine.jobs.job import Job
+from rksc_tot.engine.jobs.label import Distribution, Labelling
+from rksc_tot.engine.jobs.sampler import Draws, Logits, sample
+from rksc_tot.engine.kv.compression import Keeper
+from rksc_tot.engine.kv.offloading import Shelf
+from rksc_tot.engine.kv.speculation import Drafter
+from rksc_tot.engine.model.forward import Forward
+from rksc_tot.engine.scheduler.batch import Claim, claim, compute, give_up
+from rksc_tot.engine.scheduler.fair_share import Turns
+
+LOGIT_BYTES = 64 << 20  # of logits kept at handles, beside those somebody waits for
+RECOVERY = 64  # passes after which a pass that ran out of memory is forgotten
+_log = logging.getLogger("rksc_tot")
+
+
+class Stepper:
+    """All running jobs of one model. At most ``max_rows`` rows are computed in one pass; a row's KV takes ``token_bytes``."""
+
+    def __init__(
+        self, forward: Forward, tree: PrefixTree, max_rows: int, token_bytes: int, keeper: Keeper | None = None
+    ) -> None:
+        self.forward = forward
+        self.keeper = keeper
+        self.drafter: Drafter | None = None
+        """What has generations drafted, where they are."""
+        self.shelf: Shelf | None = None
+        """Where KV goes that leaves the arena, if anywhere."""
+        self.token_bytes = token_bytes
+        self.max_rows = max_rows
+        self.tree = tree
+        self.jobs: list[Job] = []
+        self.passes = 0
+        self.rows = 0
+        self.most = max_rows
+        """Rows of a pass now: fewer than ``max_rows`` after one ran out of memory."""
+        self._turns = Turns()
+        self._crowded: set[int | None] = set()  # ids of accounts whose running jobs found no room last time; None: all
+        self._since_full = 0  # passes since memory ran out
+        self._table: Tensor | None = None  # logits of the last pass
+        self._row: dict[Segment, int] = {}  # whose they are
+        self._kept: dict[Segment, None] = {}  # handles' segments with logits, oldest first
+
+    def add(self, job: Job) -> None:
+        """Queue a job."""
+        job.exact = job.exact or (self.keeper is not None and not self.lossy)
+        self.jobs.append(job)
+        if self.shelf is not None:
+            self.shelf.prefetch(job)
+
+    @property
+    def lossy(self) -> bool:
+        """Whether work goes on upon what a keep policy has left."""
+        return self.keeper is not None and self.drafter is None and not self.keeper.exact
+
+    def step(self) -> None:
+        """Sample where logits are known, then compute what is missing. Ended jobs leave."""
+        for job in self.jobs:
+            if job.late:
+                job.expire()
+        self._use_logits()
+        if self.drafter is not None:
+            self.jobs += self.drafter.turn(self.jobs)
+        if self.keeper is not None:
+            self.keeper.relieve(self.jobs)
+        self._retire()
+        claims = self._claim()
+        if claims:
+            self._compute(claims)
+        self._retire()
+
+    def fail(self, jobs: Iterable[Job], error: Exception) -> None:
+        """End jobs with an error."""
+        for job in jobs:
+            job.fail(error)
+        self._retire()
+
+    # -- logits that are there ---------------------------------------------------------------------------------------
+
+    def _use_logits(self) -> None:
+        """Go on wherever the logits are, as far as they go: what was drafted and verified is taken at once."""
+        while ready := {job: tips for job in self.jobs if not job.ended and (tips := job.ready())}:
+            self._go_on(ready)
+
+    def _go_on(self, ready: dict[Job, list[Segment]]) -> None:
+        tips = list(dict.fromkeys(tip for found in ready.values() for tip in found))
+        logits, row = self._gathered(tips)
+        broken = logits.log_z.isnan().tolist()
+        turns: list[tuple[Generation, Draws]] = []
+        for job, found in ready.items():
+            if any(broken[row[tip]] for tip in found):
+                job.fail(EngineError("the model's logits are not numbers (NaN)", hint="try dtype float32"))
+                continue
+            if not job.running:
+                job.start()
+            if isinstance(job, Distribution):
+                job.end(job.read(logits, row[job.base]))
+            elif isinstance(job, Generation):
+                turns.append((job, job.draws(row)))
+        tokens, logprobs = sample(logits, [wanted for _, wanted in turns])
+        for (job, _), drawn, likely in zip(turns, tokens, logprobs, strict=True):
+            try:
+                job.advance(drawn, likely)
+            except Exception as error:  # a tokenizer that cannot decode what the model wrote
+                job.fail(EngineError(f"what was drawn could not be read: {type(error).__name__}: {error}"))
+        self._forget(tips)
+
+    def _gathered(self, tips: Sequence[Segment]) -> tuple[Logits, dict[Segment, int]]:
+        """The logits of these segments, and in which row each; those of the last pass as they are, if most are wanted."""
+        table = self._table
+        if table is not None and len(table) <= 2 * len(tips) and all(tip in self._row for tip in tips):
+            return Logits(table), self._row
+        stacked = torch.stack([tip.logits for tip in tips])
+        return Logits(stacked), {tip: n for n, tip in enumerate(tips)}
+
+    def _forget(self, used: Iterable[Segment]) -> None:
+        """Drop logits that nobody waits for and no handle may want, and the oldest beyond :data:`LOGIT_BYTES`."""
+        awaited = self._awaited()
+        for tip in used:
+            if not tip.handles and tip not in awaited:
+                tip.logits = None
+        kept = [s for s in self._kept if s.logits is not None and s.handles]
+        size = kept[0].logits.numel() * kept[0].logits.element_size() if kept else 0
+        for segment in kept[: max(0, len(kept) - LOGIT_BYTES // max(1, size))]:
+            if segment not in awaited:
+                segment.logits = None
+        self._kept = dict.fromkeys(s for s in kept if s.logits is not None)
+
+    def _awaited(self) -> set[Segment]:
+        """Tips whose logits a job waits for; a watched question is answered without."""
+        waiting = [job for job in self.jobs if not job.ended and not (isinstance(job, Labelling) and job.watched)]
+        drafted = (job.ahead.met for job in waiting if isinstance(job, Generation) and job.ahead is not None)
+        return {tip for job in waiting for tip in job.tips()}.union(*drafted)
+
+    def _retire(self) -> None:
+        while ended := [job for job in self.jobs if job.ended]:  # a draft ends with its generation
+            self.jobs = [job for job in self.jobs if not job.ended]
+            for job in ended:
+                job.close()
+        if self.drafter is not None and not self.jobs:
+            self.drafter.forget()
+
+    # -- logits that are missing -------------------------------------------------------------------------------------
+
+    def _compute(self, claims: Sequence[Claim]) -> None:
+        """Run a pass. One for which memory does not suffice is tried again with fewer rows."""
+        rows = sum(made.rows for made in claims)
+        self._table, self._row = None, {}
+        start = time.perf_counter()
+        try:
+            logits = compute(self.forward, self.tree, claims)
+        except Exception as error:
+            if _out_of_memory(error) and rows > 1:
+                self._back_off(rows, claims)
+                return
+            failure = EngineError(f"the forward pass failed: {type(error).__name__}: {error}")
+            failure.__cause__ = error
+            self.fail({made.job for made in claims}, failure)
+            return
+        self.passes += 1
+        self.rows += rows
+        if self.shelf is not None:
+            self.shelf.store.costs.computed(rows, time.perf_counter() - start)
+        self._since_full += 1
+        if self.most < self.max_rows and self._since_full >= RECOVERY:
+            self.most, self._since_full = min(self.max_rows, 2 * self.most), 0
+        ends = [segment for made in claims for segment in made.ends]
+        if self.keeper is not None:
+            self.keeper.note(ends, logits)
+        self._table, self._row = logits, {segment: n for n, segment in enumerate(ends)}
+        self._kept.update((segment, None) for segment in ends if segment.handles)
+
+    def _back_off(self, rows: int, claims: Sequence[Claim]) -> None:
+        self.most, self._since_full = max(1, rows // 2), 0
+        _log.warning("a pass of %d rows ran out of memory; going on with %d", rows, self.most)
+        for ledger in {id(made.job.account.ledger): made.job.account.ledger for made in claims}.values():
+            ledger.backoffs += 1
+        if self.forward.device.type == "cuda":
+            torch.cuda.empty_cache()
+
+    def _claim(self) -> list[Claim]:
+        """Blocks for this pass. Where the KV budget is full, jobs wait; the youngest makes way."""
+        claims: list[Claim] = []
+        try:
+            self._claim_in_turn(claims)
+        except BaseException:
+            give_up(self.tree, claims)
+            raise
+        return claims
+
+    def _claim_in_turn(self, claims: list[Claim]) -> None:
+        taken: set[Segment] = set()
+        leaving: set[Segment] = set()  # those whose rows may leave the pass, so that nothing may stand on them
+        awaited = self._awaited()
+        full: tuple[Job, CacheError] | None = None  # the first for which there is no room
+        short: dict[int, Job] = {}  # likewise of each account that may hold no more
+        running = {id(job.account) for job in self.jobs if job.running}
+        closed = running & self._crowded  # who was paused there would take what running jobs wait for, time and again
+        nobody_wakes = bool(running) and None in self._crowded
+        self._crowded = set()
+        for job, tip, most in self._turns.deal(self.jobs, self.tree, self.most):
+            missing = [segment for segment, _ in self.tree.missing(tip, job.exact)]
+            if (full and not job.running) or not taken.isdisjoint((tip, *missing)):
+                continue
+            if not job.running and (nobody_wakes or id(job.account) in closed):
+                continue
+            if leaving and not leaving.isdisjoint(tip.lineage()):
+                continue
+            waking, evicted = not job.running, self.tree.evicted_tokens
+            if waking:
+                job.start()
+            try:
+                if self.keeper is not None:
+                    self.keeper.ledger = job.account.ledger.keep
+                made = claim(self.tree, job, tip, most, awaited, self.limit(job.account), self.shelf)
+            except CacheError as error:
+                if not waking:
+                    self._crowded.add(id(job.account) if isinstance(error, AccountFull) else None)
+                if isinstance(error, AccountFull):
+                    short.setdefault(id(job.account), job)
+                else:
+                    full = full or (job, error)
+                if waking:
+                    job.pause()
+                continue
+            finally:
+                job.account.ledger.evicted_tokens += self.tree.evicted_tokens - evicted
+            claims.append(made)
+            taken.update((tip, *missing))
+            if isinstance(job, Labelling) and job.watched:
+                leaving.update(part.segment for part in made.parts)
+            self._turns.book(job.account, made.rows)
+        served = {id(made.job.account) for made in claims}
+        for stuck in (job for key, job in short.items() if key not in served):
+            self._make_way_within(stuck)
+        if full and not claims and not short:
+            self._make_way(*full)
+
+    def limit(self, account: Account) -> int | None:
+        """Tokens that may be resident on an account, if that is limited."""
+        return None if account.kv_bytes is None else account.kv_bytes // self.token_bytes
+
+    def _make_way(self, stuck: Job, full: CacheError) -> None:
+        """Nothing fits: what was drafted goes; then audits fail; else the youngest running job is paused; the only one, or what
+        does not fit beside none, fails.
+        """
+        if self._crowd_out(stuck, self.jobs):
+            return
+        if audits := [job for job in self.jobs if job.aside]:
+            for audit in audits:
+                audit.fail(full)
+            return
+        running = [job for job in self.jobs if job.running]
+        if len(running) > 1:
+            running[-1].pause()
+            return
+        last = (running or [stuck])[0]
+        if isinstance(last, Generation) and not isinstance(full, KeepError):
+            full = CacheError(f"{full}; they may still write {last.thirst * self.token_bytes} bytes of KV")
+        last.fail(full)
+
+    def _crowd_out(self, stuck: Job, jobs: Sequence[Job]) -> bool:
+        """Let go of what was drafted of a generation, best of the one that is stuck, else of the youngest. False if none was."""
+        for job in (stuck, *reversed(jobs)):
+            if isinstance(job, Generation) and job.ahead is not None:
+                job.crowd_out()
+                return True
+        return False
+
+    def _make_way_within(self, stuck: Job) -> None:
+        """An account may hold no more: what was drafted goes; then audits end; else its youngest running job is paused; the only
+        one, or what does not fit beside none, ends with what it has.
+        """
+        here = [job for job in self.jobs if job.account is stuck.account]
+        if self._crowd_out(stuck, here):
+            return
+        if audits := [job for job in here if job.aside]:
+            for audit in audits:
+                audit.expire()
+            return
+        running = [job for job in here if job.running]
+        last = (running or [stuck])[-1]
+        if len(running) > 1:
+            last.pause()
+        else:
+            stuck.account.kv_short = stuck.account.kv_short or not isinstance(last, Draft)
+            last.expire()
+
+
+def _out_of_memory(error: Exception) -> bool:
+    text = str(error).lower()
+    return (
+        isinstance(error, MemoryError | torch.OutOfMemoryError)
+        or "not enough memory" in text
+        or "can't allocate" in text
+    )

@@ -1,0 +1,292 @@
+"""ASKS, phrasing: a prompt takes over the KV of another wording of the same, and keeps it if the gate lets it.
+
+The branch gets a path of its own, which no exact request ever meets. If it is sent back, that path is dropped, and the prompt
+is computed when it is used, like any other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from concurrent.futures import Future
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from rksc_tot.cache.prefix_tree import Segment
+from rksc_tot.core.errors import CacheError, EngineError, RkscTotError
+from rksc_tot.core.seeds import stream_key
+from rksc_tot.core.task import Prompt
+from rksc_tot.engine.attention.plan import Block
+from rksc_tot.engine.base import Account
+from rksc_tot.engine.jobs.job import Job
+from rksc_tot.engine.jobs.layer_readers import StateKeeper
+from rksc_tot.engine.scheduler.batch import claim, compute
+from rksc_tot.engine.scheduler.scheduler import Stepper
+from rksc_tot.engine.transformers_engine.engine import TransformersEngine
+from rksc_tot.engine.transformers_engine.handle import KVHandle
+from rksc_tot.engine.transformers_engine.kv_splice import compute_rest, overlap, take_over
+from rksc_tot.engine.transformers_engine.rope_shift import PROBES, Rotation, find_rotation
+from rksc_tot.policies.asks import GATES, Phrasing, Signals, sigma, wording
+
+MOST_KEPT = 4  # the part of the KV budget that may hold what cannot be evicted: 1/4
+
+
+class Audit(NamedTuple):
+    """What the exact computation says: KL(exact || shared) of the next token, nats, and whether the likeliest is the same."""
+
+    kl: float
+    same: bool
+
+
+class Verdict(NamedTuple):
+    """What became of a prompt under other wording.
+
+    ``kept``: whether it stands on KV that it took over; if not, ``why`` not. ``exact``: tokens of the head it has in common
+    with the reference, which cost nothing and change nothing. ``reused``: tokens whose KV was taken over, 0 if not kept.
+    ``computed``: the others. ``wording``: its name, see :func:`~rksc_tot.policies.asks.wording`. ``signals`` and ``gate``:
+    what was known of it, and the gate's value; None where too little was in common to try.
+    """
+
+    kept: bool
+    why: str | None
+    exact: int
+    reused: int
+    computed: int
+    wording: str
+    signals: Signals | None = None
+    gate: float | None = None
+    audit: Audit | None = None
+
+
+class Phrasings:
+    """Shares KV between wordings on one engine. Whoever calls has the stepper's books to himself."""
+
+    def __init__(self, stepper: Stepper) -> None:
+        self._stepper = stepper
+        self._rotation: Rotation | None = None
+
+    def rotation(self) -> Rotation:
+        """How this model's keys are moved, found and proved once.
+
+        Raises
+        ------
+        UnsupportedModel
+            If its positions are not rotary.
+        """
+        if self._rotation is None:
+            tree, forward = self._stepper.tree, self._stepper.forward
+            tree.make_room(len(PROBES))
+            slots = tree.pool.allocate(len(PROBES))
+            try:
+                self._rotation = find_rotation(forward, slots, tree.pool.extent)
+            finally:
+                tree.pool.free(slots)
+        return self._rotation
+
+    def open(
+        self, exact: Segment, reference: Segment, rule: Phrasing, account: Account, key: int
+    ) -> tuple[Segment | None, Verdict]:
+        """Try to let the prompt that ends at ``exact`` stand on KV of the one that ends at ``reference``.
+
+        Returns the segment on which it does, held for the caller, or None; and what was found. ``key`` seeds the audit.
+
+        Raises
+        ------
+        UnsupportedModel
+            If the model's positions are not rotary.
+        """
+        rotation, tree = self.rotation(), self._stepper.tree
+        lender, borrower = _tokens(reference), _tokens(exact)
+        shared = overlap(lender, borrower)
+        name = wording(lender, borrower, shared.source, shared.target, shared.length)
+        run = shared.after(min(rule.recompute, shared.length))
+        sent_back = Verdict(False, None, run.head, 0, exact.end - run.head, name)
+        if not tree.missing(exact):
+            return None, sent_back._replace(why="it is resident as it stands")
+        if run.head >= exact.end - 1:
+            return None, sent_back._replace(why="it is the reference, token by token")
+        if any(segment.keep for segment in reference.lineage()):
+            return None, sent_back._replace(why="the reference itself stands on KV that it took over")
+        if run.length < rule.least:
+            return None, sent_back._replace(why=f"{run.length} tokens could be taken over, fewer than {rule.least}")
+        pinned = sum(len(segment.slots) for segment in tree.segments() if segment.keep) + len(borrower)
+        if pinned > tree.pool.limit // MOST_KEPT:
+            return None, sent_back._replace(
+                why=f"{pinned} tokens that may not be evicted would take more than 1/{MOST_KEPT} of the KV budget"
+            )
+        evicted = tree.evicted_tokens
+        branch = tree.walk(tree.sprout(keep=True), borrower)
+        tree.hold(branch)
+        tree.pin(branch)
+        kept = False
+        try:
+            with _Work(self._stepper, reference, account) as work:
+                work.look()
+                if (limit := self._stepper.limit(account)) is not None:
+                    tree.make_room_within(len(borrower), limit, account)
+                take_over(self._stepper.forward, tree, reference, branch, run, rotation, work.payer)
+                compute_rest(self._stepper.forward, tree, branch, run, self._stepper.max_rows, account.ledger)
+                signals = _signals(branch, reference, rule, name)
+            value, why = GATES[rule.gate](signals), rule.objection(signals)
+            if why:
+                return None, sent_back._replace(why=why, signals=signals, gate=value)
+            verdict = Verdict(True, None, run.head, run.length, exact.end - run.taken, name, signals, value)
+            if random.Random(stream_key(key, "audit")).random() < rule.audit:
+                with _Work(self._stepper, exact, account) as work:
+                    work.finish()
+                    verdict = verdict._replace(audit=_audit(exact.logits, branch.logits))
+            _book(account, verdict)
+            kept = True
+            return branch, verdict
+        except CacheError as full:  # there may be room for the prompt by itself
+            return None, sent_back._replace(why=str(full))
+        finally:
+            account.ledger.evicted_tokens += tree.evicted_tokens - evicted
+            tree.unpin(branch)
+            if not kept:
+                tree.drop(branch)
+                tree.discard(branch, 0)
+
+
+class _Work(Job):
+    """A prompt that is to be resident, and stays so meanwhile."""
+
+    def __init__(self, stepper: Stepper, tip: Segment, account: Account) -> None:
+        super().__init__(stepper.tree, tip, account, None)
+        stepper.tree.hold(tip)
+        self._stepper = stepper
+
+    def tips(self) -> list[Segment]:
+        return [self.base]
+
+    def __enter__(self) -> _Work:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def finish(self) -> None:
+        """Compute what is missing, and the logits at the end."""
+        while self.base.logits is None:
+            self._pass()
+
+    def look(self) -> None:
+        """Compute what is missing, and the hidden states of the last token where they are to be had."""
+        while self.tree.missing(self.base):
+            self._pass()
+        forward = self._stepper.forward
+        if self.base.states is None and forward.lens:
+            last = Block(self.base.lineage(), self.base.end - 1, [self.base.tokens[-1]], [self.base.slots[-1]], [0])
+            keeper = StateKeeper([0], [self.base])
+            forward.run(forward.plan([last]), self.tree.pool.extent, [keeper])
+            keeper.settle()
+            self.account.ledger.forward_passes += 1
+            self.account.ledger.prefill_tokens += 1
+            self.account.ledger.recomputed_tokens += 1
+
+    def _pass(self) -> None:
+        stepper = self._stepper
+        made = claim(self.tree, self, self.base, stepper.max_rows, (self.base,), stepper.limit(self.account))
+        compute(stepper.forward, self.tree, [made])
+
+
+def _tokens(segment: Segment) -> list[int]:
+    return [token for part in segment.lineage() for token in part.tokens]
+
+
+def _signals(branch: Segment, reference: Segment, rule: Phrasing, name: str) -> Signals:
+    logits = branch.logits.double()
+    probabilities = logits.softmax(-1)
+    (first, second), (likely, other) = (part.topk(2).values.tolist() for part in (logits, probabilities))
+    alike = None if branch.states is None else sigma(branch.states, reference.states, rule.alpha)
+    entropy = float(torch.special.entr(probabilities).sum())
+    return Signals(alike, first - second, likely - other, entropy, rule.harm.get(name))
+
+
+def _audit(exact: Tensor, shared: Tensor) -> Audit:
+    wanted, got = exact.double().log_softmax(-1), shared.double().log_softmax(-1)
+    return Audit(max(0.0, float((wanted.exp() * (wanted - got)).sum())), int(wanted.argmax()) == int(got.argmax()))
+
+
+def _book(account: Account, verdict: Verdict) -> None:
+    """What was kept, and what its audit found; the decision is the likeliest next token."""
+    record = account.ledger.phrasing
+    record.acted += 1
+    record.tokens += verdict.reused
+    if verdict.audit:
+        record.audited += 1
+        record.kl += verdict.audit.kl
+        record.top1 += verdict.audit.same
+        record.flips += not verdict.audit.same
+
+
+async def open_phrasing(
+    engine: TransformersEngine,
+    sharing: Phrasings,
+    prompt: Prompt,
+    reference: KVHandle,
+    rule: Phrasing,
+    account: Account,
+    key: int = 0,
+) -> tuple[KVHandle, Verdict]:
+    """A handle for a prompt that says in other words what ``reference`` says, and what became of it.
+
+    Parameters
+    ----------
+    engine, sharing
+        The engine, and the one :class:`Phrasings` on its stepper.
+    prompt
+        As for :meth:`~rksc_tot.engine.base.Engine.open`.
+    reference
+        An open handle whose KV is lent; it is made resident.
+    rule
+        When what was taken over is kept.
+    account
+        Who pays.
+    key
+        Seeds the audit: a key from :mod:`rksc_tot.core.seeds`.
+
+    Returns
+    -------
+    tuple
+        The handle is exact, and nothing of it computed yet, unless ``verdict.kept``. Then its KV, and whatever follows it, is
+        not quite what the prompt alone would give.
+
+    Raises
+    ------
+    UnsupportedModel
+        If the model's positions are not rotary.
+    EngineError
+        If the handle is not of this engine, or the forward pass fails.
+    """
+    engine._check(reference)
+    exact = engine.open(prompt, account)
+
+    def work() -> tuple[Segment | None, Verdict]:
+        return sharing.open(exact.segment, reference.segment, rule, account, key)
+
+    task = engine.driver.submit(work)
+    try:
+        branch, verdict = await asyncio.wrap_future(task)
+    except BaseException as error:
+        task.add_done_callback(lambda done: _give_up(engine, exact, done))
+        if isinstance(error, Exception) and not isinstance(error, RkscTotError):
+            raise EngineError(f"the forward pass failed: {type(error).__name__}: {error}") from error
+        raise
+    if branch is None:
+        return exact, verdict
+    handle = KVHandle(engine, branch.end, exact.messages, branch.end, place=branch)
+    engine.release(exact)
+    return handle, verdict
+
+
+def _give_up(engine: TransformersEngine, exact: KVHandle, done: Future[tuple[Segment | None, Verdict]]) -> None:
+    """Nobody waits any more: give back what was opened."""
+    with engine.driver.books():
+        exact.released = True
+        engine.cache.drop(exact.segment, prompt=True)
+        if not done.cancelled() and done.exception() is None and (branch := done.result()[0]) is not None:
+            engine.cache.drop(branch)

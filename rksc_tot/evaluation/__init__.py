@@ -1,0 +1,7 @@
+"""The same problems, several strategies: who plays, on what, and what came of it."""
+
+from rksc_tot.evaluation.comparison import Comparison, Failure, Row
+from rksc_tot.evaluation.contenders import choose_contenders
+from rksc_tot.evaluation.problems import choose_problems
+
+__all__ = ["Comparison", "Failure", "Row", "choose_contenders", "choose_problems"]

@@ -1,0 +1,128 @@
+"""What leaving thoughts out of a search in full does to its answers."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from rksc_tot.api.outcomes import has_check
+from rksc_tot.api.setup import Setup
+from rksc_tot.core.task import Path, Task
+from rksc_tot.core.tree import Node
+from rksc_tot.engine.transformers_engine.engine import TransformersEngine
+from rksc_tot.engine.transformers_engine.handle import KVHandle
+from rksc_tot.evaluation.arborkv.ablated_paths import left_out
+from rksc_tot.search import Search
+from rksc_tot.search.expansion import Draft, Writer
+from rksc_tot.search.task_calls import judge, read_answer, read_verdict, validated
+
+
+class Sample(NamedTuple):
+    """A thought that was left out: its features, NaN where one is not known, and whether the outcome was another one."""
+
+    value: float
+    entropy: float
+    attention: float
+    changed: bool
+
+
+class Tip(NamedTuple):
+    """A node whose children gave answers; ``k``: thoughts to draw after it until all of those have been drawn."""
+
+    node: Node
+    k: int
+
+
+async def samples_of(setup: Setup, engine: TransformersEngine, problem: Any) -> list[Sample]:
+    """Search a problem with all KV kept, then draw the answers once more without the KV of one thought, for each thought.
+
+    For every node whose children gave answers, and every thought on its path: the children are drawn anew, with the random
+    numbers they were drawn with, upon all KV, and upon all but that of the thought; only its last token stays, which the next
+    thought is begun from. The outcome is whether a right answer is among them; of a task that checks no answers, which one
+    was written most often.
+    """
+    valid = validated(setup.task, problem)
+    search = Search(setup.task, valid, engine, setup.judge_of(valid), seed=setup.seed)
+    try:
+        await setup.strategy.run(search)
+        engine.settle()
+        found = []
+        for tip in tips_of(search):
+            found += await _samples_at(search, engine, tip)
+        return found
+    finally:
+        search.close()
+        engine.clear()
+
+
+def tips_of(search: Search) -> list[Tip]:
+    """Nodes with a thought whose children are complete paths, in the order of the tree, if the KV of their path is held."""
+    draws: dict[int, int] = {}
+    for node in search.tree:
+        number = node.branch.rpartition(".")[2]
+        if node.finished and node.parent and number.isdecimal():  # drawn in the first round, and not after the root
+            draws[node.parent] = max(draws.get(node.parent, 0), int(number) + 1)
+    tips = [Tip(search.tree[id], k) for id, k in sorted(draws.items())]
+    return [tip for tip in tips if all(node._handle is not None for node in search.tree.lineage(tip.node))]
+
+
+async def _samples_at(search: Search, engine: TransformersEngine, tip: Tip) -> list[Sample]:
+    handles: list[KVHandle] = [node._handle for node in search.tree.lineage(tip.node)]
+    nodes = search.tree.lineage(tip.node)[1:]
+    spans = [range(above.length, own.length) for above, own in pairwise(handles)]
+    features = [_features(engine, node, span, handles[-1]) for node, span in zip(nodes, spans, strict=True)]
+    gaps = [range(0), *(span[:-1] for span in spans)]
+    writer = Writer(search.task, search.problem, engine, search.account, (search.seed, str(search.problem)))
+    path = search.path(tip.node)
+    async with left_out(engine, [(handles[-1], gap) for gap in gaps]) as copies:
+        stand_ins = [tip.node.model_copy() for _ in copies]
+        for stand_in, copy in zip(stand_ins, copies, strict=True):
+            stand_in._handle = copy
+        drafts, _ = await writer.draft([(one, path, tip.k) for one in stand_ins], temperature=None, round=0)
+        for draft in drafts:
+            if draft.handle is not None:
+                engine.release(draft.handle)
+    full, *others = (
+        answers_of(search.task, search.problem, path, [draft for draft in drafts if draft.parent is one])
+        for one in stand_ins
+    )
+    if not full:
+        return []
+    usual = outcome(search.task, search.problem, full)
+    return [
+        Sample(*known, outcome(search.task, search.problem, answers) != usual)
+        for known, answers in zip(features, others, strict=True)
+    ]
+
+
+def _features(engine: TransformersEngine, node: Node, span: range, tip: KVHandle) -> tuple[float, float, float]:
+    """Search value, entropy of the token after the thought, share of later attention: as a tree policy sees a block."""
+    observed, end = engine.forward.arena.observed, node._handle.segment
+    slots = [slot for segment in tip.segment.lineage() for slot in segment.read(span.start, span.stop)[0]]
+    return (
+        math.nan if node.score is None else node.score,
+        math.nan if end.entropy is None else end.entropy,
+        math.nan if observed is None else observed.share(slots),
+    )
+
+
+def answers_of(task: Task, problem: Any, path: Path, drafts: Sequence[Draft]) -> Counter[str]:
+    """The answers among what was written after a path, each with how many branches gave it."""
+    answers: Counter[str] = Counter()
+    for draft in drafts:
+        found = draft.fault or judge(task, problem, path, draft.text)
+        if not isinstance(found, str) and found.finished:
+            answer, _ = read_answer(task, problem, Path((*path, found.thought)))
+            if answer is not None:
+                answers[answer] += draft.count
+    return answers
+
+
+def outcome(task: Task, problem: Any, answers: Counter[str]) -> bool | str | None:
+    """Whether there is a right answer; of a task that checks none, the one given most often, None if there is none."""
+    if has_check(task):
+        return any(read_verdict(task, problem, answer)[0] is True for answer in answers)
+    return max(answers, key=lambda answer: (answers[answer], answer), default=None)

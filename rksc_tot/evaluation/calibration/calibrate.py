@@ -1,0 +1,220 @@
+"""The procedure: search calibration problems in full, make candidate rules on a part of them, test them on the rest."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import random
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, Unpack
+
+from pydantic import JsonValue, TypeAdapter, ValidationError
+
+from rksc_tot.api.solve import asolve
+from rksc_tot.api.sync import run_async
+from rksc_tot.core.errors import ConfigError, RkscTotError, TaskError
+from rksc_tot.core.plugins.user_code import Raised, guarded, shown
+from rksc_tot.core.seeds import stream_key
+from rksc_tot.core.task import Path, Task
+from rksc_tot.engine.base import Engine
+from rksc_tot.evaluation.calibration.examples import Harvest, TracedValue
+from rksc_tot.evaluation.calibration.testing import outcomes_of
+from rksc_tot.evaluation.problems import refuse_repeats
+from rksc_tot.policies.early_exit.learn_then_test import examples_needed
+from rksc_tot.search.approximate.calibration import Calibration, Probe
+from rksc_tot.search.approximate.fingerprint import Wording, revision_of, weights_of, wording_of
+from rksc_tot.search.task_calls import validated
+from rksc_tot.tasks import load_task
+
+if TYPE_CHECKING:
+    from rksc_tot.strategies.base import Strategy
+
+JSON: TypeAdapter[Any] = TypeAdapter(JsonValue)
+FITTING = 5  # one problem of so many makes the candidates
+
+
+class Options(TypedDict, total=False):
+    """What :func:`calibrate` hands on to :func:`acalibrate`."""
+
+    strategy: Strategy | str
+    delta: float
+    alpha: float
+    seed: int
+    concurrency: int
+    on_problem: Callable[[Any], None]
+
+
+def calibrate(task: Task | str, problems: Sequence[Any], *, engine: Engine, **options: Unpack[Options]) -> Calibration:
+    """:func:`acalibrate` for code that is not async."""
+    return run_async(acalibrate(task, problems, engine=engine, **options))
+
+
+async def acalibrate(
+    task: Task | str,
+    problems: Sequence[Any],
+    *,
+    engine: Engine,
+    strategy: Strategy | str = "bfs",
+    delta: float = 0.01,
+    alpha: float = 0.05,
+    seed: int = 0,
+    concurrency: int = 8,
+    on_problem: Callable[[Any], None] = lambda problem: None,
+) -> Calibration:
+    """Find out which decisions may be taken early.
+
+    Each problem is searched in full with the verifier ``lm_value``, every layer of which is read. A fifth of the problems
+    makes candidate rules, from strict to loose; of each of the others one random node (one random group of siblings) tests
+    them by fixed-sequence testing (:mod:`rksc_tot.policies.early_exit.learn_then_test`). A mechanism none of whose candidates passes is refused,
+    and the outcome says why.
+
+    Parameters
+    ----------
+    task : Task or str
+        It must have a question.
+    problems : sequence
+        Of the kind searches will meet, none of those to be evaluated on, each of them once; JSON must be able to hold them.
+    engine : Engine
+        The model.
+    strategy : Strategy or str
+        How to search; which nodes there are depends on it.
+    delta : float
+        δ: of the decisions taken early, the share that may differ from those in full, 0..1.
+    alpha : float
+        α: the probability, 0..1, with which that promise may be broken.
+    seed : int
+        Of every random draw.
+    concurrency : int
+        Searches in flight together.
+    on_problem : callable
+        Called after each problem.
+
+    Raises
+    ------
+    ConfigError
+        If δ or α is out of range, there are too few problems for them (it says how many are needed), or the engine cannot
+        be looked at between its layers.
+    TaskError
+        If the task has no question, or its labels change from node to node.
+    Exception
+        The error of the first problem, if all of them failed.
+    """
+    task = load_task(task) if isinstance(task, str) else task
+    shuffled = list(problems)
+    random.Random(seed).shuffle(shuffled)
+    fitting = len(shuffled) // FITTING
+    _check(task, shuffled, fitting, engine, delta, alpha)
+    if concurrency < 1:
+        raise ConfigError(f"concurrency is {concurrency}", hint="use at least 1")
+    gate = asyncio.Semaphore(concurrency)
+    errors: list[Exception] = []
+
+    async def one(at: int, problem: Any) -> Searched | None:
+        verifier = TracedValue()
+        async with gate:
+            try:
+                result = await asolve(task, problem, engine=engine, strategy=strategy, verifier=verifier, seed=seed)
+            except Exception as error:  # a bad problem must not end the run, whatever a plug-in raises on it
+                errors.append(error)
+                return None
+            finally:
+                on_problem(problem)
+        harvest = verifier.harvest(result.tree)
+        if at >= fitting:
+            harvest = harvest.one_of_each(random.Random(stream_key(seed, "tested", at)))
+        return Searched(problem, result.path, result.settings["strategy"], harvest)
+
+    found = await asyncio.gather(*(one(at, problem) for at, problem in enumerate(shuffled)))
+    done = [each for each in found if each is not None]
+    if not done:
+        raise errors[0]
+    probe, wording = _probe(task, done)
+    _check_labels(done, wording)
+    fit, test = ([each.harvest for each in part if each is not None] for part in (found[:fitting], found[fitting:]))
+    asked = [outside for harvest in test for outside in harvest.outside]
+    return Calibration(
+        model=engine.name,
+        revision=revision_of(engine),
+        weights=weights_of(engine),
+        dtype=engine.numerics.get("dtype"),
+        layers=engine.layers,
+        task=task.name or type(task).__name__,
+        prompt=wording.hash,
+        probe=probe,
+        labels=wording.labels,
+        strategy=done[0].strategy,
+        delta=delta,
+        alpha=alpha,
+        seed=seed,
+        problems=len(done),
+        fitting=len(fit),
+        outside=sum(asked) / len(asked) if asked else 0.0,
+        date=dt.datetime.now(dt.UTC).date(),
+        **outcomes_of(fit, test, delta, alpha, seed),
+    )
+
+
+class Searched(NamedTuple):
+    """A problem, the best path its search found, the strategy with its settings, and what the search left behind."""
+
+    problem: Any
+    path: list[str]
+    strategy: dict[str, Any]
+    harvest: Harvest
+
+
+def _check(task: Task, problems: Sequence[Any], fitting: int, engine: Engine, delta: float, alpha: float) -> None:
+    """Refuse what cannot end well, before anything is searched."""
+    needed = examples_needed(delta, alpha)
+    if problems and not _asks(task, problems[0]):
+        raise TaskError("the task has no question to be answered early", hint="write Task.question")
+    if len(problems) - fitting < needed:
+        least = needed + (needed - 1) // (FITTING - 1)
+        raise ConfigError(
+            f"testing rules at delta {delta:g} and alpha {alpha:g} takes at least {needed} problems, if there is no error "
+            f"among them; {len(problems)} are given, of which {fitting} make the rules and {len(problems) - fitting} test them",
+            hint=f"give {least} or more, or a larger delta",
+        )
+    if not engine.layers:
+        raise ConfigError(
+            f"{engine.name!r} cannot be looked at between its layers", hint="there is nothing to calibrate"
+        )
+    for problem in problems:
+        try:
+            JSON.validate_python(problem)
+        except ValidationError:
+            raise ConfigError(
+                f"the problem {shown(problem)} is nothing JSON can hold", hint="give problems as strings"
+            ) from None
+    refuse_repeats(task, problems)
+
+
+def _asks(task: Task, problem: Any) -> bool:
+    """Whether there may be a question; one that fails for want of a thought is a question all the same."""
+    try:
+        with guarded("question", RkscTotError):
+            return task.question(validated(task, problem), Path()) is not None
+    except (Raised, RkscTotError):
+        return True
+
+
+def _probe(task: Task, searched: Sequence[Searched]) -> tuple[Probe, Wording]:
+    """A path at which the task has a question, of the first problem that has one."""
+    for problem, path, _, _ in searched:
+        for thoughts in (path[:1], []):
+            try:
+                wording = wording_of(task, problem, thoughts)
+            except TaskError:  # it does not read back what it has made of a thought
+                continue
+            if wording.labels:
+                return Probe(problem=problem, thoughts=tuple(thoughts)), wording
+    raise TaskError("the task has no question to be answered early", hint="write Task.question")
+
+
+def _check_labels(searched: Sequence[Searched], wording: Wording) -> None:
+    sets = {labels for each in searched for labels in each.harvest.labels}
+    if sets - {wording.labels}:
+        raise TaskError(
+            f"the labels change from node to node: {' / '.join(', '.join(labels) for labels in sorted(sets)[:3])}",
+            hint="only a question with the same labels everywhere can be calibrated",
+        )

@@ -1,0 +1,186 @@
+"""The same problems for several contenders: who solves how many, for how many tokens."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel, Field
+
+from rksc_tot.api.outcomes import Outcome
+from rksc_tot.api.setup import usual_settings
+from rksc_tot.api.solve_many import asolve_many
+from rksc_tot.core.budget import Budget
+from rksc_tot.core.task import Path, Task
+from rksc_tot.engine.base import Engine
+from rksc_tot.evaluation.contenders import EXACT, Contender, Currency
+from rksc_tot.evaluation.intervals import wilson
+from rksc_tot.evaluation.problems import refuse_repeats
+from rksc_tot.tasks import load_task
+
+if TYPE_CHECKING:
+    from rksc_tot.verifiers import Verifier
+
+
+PLAYS: dict[Currency, int] = {"sampled": 1, "computed": 3}  # until a row has spent what it may: see chains_for
+
+
+class Failure(BaseModel):
+    """A problem on which a search ended with an error; it counts as not solved."""
+
+    problem: str
+    error: str
+
+
+class Row(BaseModel):
+    """What one contender did on all problems."""
+
+    strategy: str
+    solved: int = 0
+    n: int = 0
+    low: float = 0.0
+    """Lower end of the 95 % Wilson interval of the share solved."""
+    high: float = 1.0
+    tokens: int = 0
+    """Tokens sampled."""
+    prefill_tokens: int = 0
+    distinct_tokens: int = 0
+    prefill_saved: float = 0.0
+    verifier_tokens: int = 0
+    nodes: int = 0
+    seconds: float = 0.0
+    """Wall time for all problems together."""
+    settings: dict[str, Any] = Field(default_factory=dict)
+    failures: list[Failure] = Field(default_factory=list)
+
+    def spent(self, currency: Currency) -> float:
+        """Tokens ``sampled``, or prefill rows ``computed``, and verifier tokens together, a problem."""
+        own = self.tokens if currency == "sampled" else self.prefill_tokens
+        return (own + self.verifier_tokens) / self.n if self.n else 0.0
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Runs contenders on problems.
+
+    Parameters
+    ----------
+    problems : sequence of str
+    open_engine : callable
+        Makes an engine. Each contender gets a fresh one, so that none finds KV another has left.
+    seed : int
+    budget : Budget
+        Of each single search.
+    concurrency : int
+        Searches in flight together; what they find depends on it only by a budget in seconds, and by near ties where
+        the model is not ``batch_invariant``.
+    on_result : callable
+        Called with the contender's label after each problem.
+    """
+
+    problems: Sequence[str]
+    open_engine: Callable[[], Engine]
+    seed: int = 0
+    budget: Budget = Budget()
+    concurrency: int = 8
+    on_result: Callable[[str], None] = lambda label: None
+
+    def run(self, contender: Contender, earlier: Sequence[Row] = ()) -> Row:
+        """The row of one contender; ``earlier`` rows are those it may have to match in what they spent.
+
+        Raises
+        ------
+        ConfigError
+            If a row to match was not run, or a problem is given twice.
+        """
+        refuse_repeats(load_task(contender.task), self.problems)
+        rows = {row.strategy: row for row in earlier}
+        contender.check_needs(rows)
+        if contender.equals is None or contender.price is None:
+            return self._play(contender)
+        goal, price, unit = rows[contender.equals], rows[contender.price], contender.currency
+        costs = [(price.settings.get("strategy", {}).get("n", 1), price.spent(unit))]
+        for _ in range(PLAYS[unit]):
+            n = chains_for(goal.spent(unit), costs)
+            row = self._play(replace(contender, options={**contender.options, "n": n}))
+            costs.append((n, row.spent(unit)))
+        return row
+
+    def _play(self, contender: Contender) -> Row:
+        engine = self.open_engine()
+        try:
+            start = time.perf_counter()
+            outcomes = asyncio.run(self._outcomes(contender, engine))
+            return _row(contender, outcomes, time.perf_counter() - start)
+        finally:
+            engine.close()
+
+    async def _outcomes(self, contender: Contender, engine: Engine) -> list[Outcome]:
+        """What became of each problem, in the order of the problems."""
+        from rksc_tot.strategies import STRATEGIES
+
+        task = load_task(contender.task)
+        settings = {**usual_settings(task, contender.strategy), **contender.options}
+        run = asolve_many(
+            task,
+            self.problems,
+            engine=engine,
+            concurrency=self.concurrency,
+            strategy=STRATEGIES.make(contender.strategy, **settings),
+            verifier=_checker(task) if contender.verifier == EXACT else contender.verifier,
+            budget=self.budget,
+            seed=self.seed,
+        )
+        outcomes = []
+        async for outcome in run:
+            outcomes.append(outcome)
+            self.on_result(contender.label)
+        return sorted(outcomes, key=lambda outcome: outcome.id)
+
+
+def chains_for(goal: float, costs: Sequence[tuple[int, float]]) -> int:
+    """How many chains spend ``goal``, on the line through the last two known (chains, cost); at least 1.
+
+    No chains cost nothing, so one known cost gives its multiples. Chains that agree share rows, so of rows that are
+    computed each further chain costs less, and the line has to be drawn again from what it led to.
+    """
+    (n0, cost0), (n1, cost1) = [(0, 0.0), *costs][-2:]
+    return max(1, round(n1 + (goal - cost1) * (n1 - n0) / (cost1 - cost0))) if cost0 < cost1 else max(1, n1)
+
+
+def _checker(task: Task) -> Verifier:
+    from rksc_tot.verifiers import verifier
+
+    @verifier(name=EXACT)
+    def check(problem: Any, path: Path) -> float:
+        return float(task.is_solution(problem, path) and task.check(problem, task.answer(problem, path)) is True)
+
+    return check
+
+
+def _row(contender: Contender, outcomes: Sequence[Outcome], seconds: float) -> Row:
+    done = [outcome.result for outcome in outcomes if outcome.result is not None]
+    ledgers = [result.ledger for result in done]
+    solved = sum(result.correct is True for result in done)
+    low, high = wilson(solved, len(outcomes))
+    context = sum(ledger.context_tokens for ledger in ledgers)
+    computed = sum(ledger.context_computed for ledger in ledgers)
+    return Row(
+        strategy=contender.label,
+        solved=solved,
+        n=len(outcomes),
+        low=low,
+        high=high,
+        tokens=sum(ledger.tokens_sampled for ledger in ledgers),
+        prefill_tokens=sum(ledger.prefill_tokens for ledger in ledgers),
+        distinct_tokens=sum(ledger.distinct_tokens for ledger in ledgers),
+        prefill_saved=1 - computed / context if context else 0.0,
+        verifier_tokens=sum(ledger.verifier_tokens for ledger in ledgers),
+        nodes=sum(ledger.nodes for ledger in ledgers),
+        seconds=seconds,
+        settings=dict(done[0].settings) if done else {},
+        failures=[Failure(problem=each.problem, error=each.failure) for each in outcomes if each.failure is not None],
+    )

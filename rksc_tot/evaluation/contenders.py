@@ -1,0 +1,98 @@
+"""Which contenders ``rksc-tot compare`` lets play, as data; what a contender leaves open is as ``solve`` has it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from rksc_tot.core.errors import ConfigError
+
+Currency = Literal["sampled", "computed"]
+EXACT = "exact checker"
+
+
+@dataclass(frozen=True)
+class Contender:
+    """One row of a comparison.
+
+    Parameters
+    ----------
+    label : str
+        Its name in the table.
+    task : str
+        Which prompt it starts from.
+    strategy : str
+    options : Mapping
+        Settings of the strategy that differ from the task's usual ones.
+    verifier : str, optional
+        By default that of a search that names none. ``EXACT``: the task's own check, which is more than a search is told.
+    equals : str, optional
+        Label of an earlier row that has spent what this one may spend a problem.
+    price : str, optional
+        Label of an earlier row that shows what one chain costs; from both follows the setting ``n``.
+    currency : {"sampled", "computed"}
+        What is spent beside verifier tokens: tokens sampled, as if each were computed, or the prefill rows that were.
+    """
+
+    label: str
+    task: str
+    strategy: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    verifier: str | None = None
+    equals: str | None = None
+    price: str | None = None
+    currency: Currency = "sampled"
+
+    def check_needs(self, labels: Collection[str]) -> None:
+        """Raise ConfigError unless the rows this one is matched with are among the ``labels`` that play before it."""
+        missing = [repr(label) for label in (self.equals, self.price) if label is not None and label not in labels]
+        if missing:
+            raise ConfigError(f"{self.label!r} needs {' and '.join(missing)}", hint="let them play before it")
+
+
+COT = "CoT greedy"
+VOTES = "self-consistency n=20"
+TOT = "ToT-BFS b=5"
+
+LINEUPS: dict[str, tuple[Contender, ...]] = {
+    "game24": (
+        Contender(COT, "game24-chain", "cot"),
+        Contender(VOTES, "game24-chain", "self_consistency"),
+        Contender(TOT, "game24", "bfs"),
+        Contender("ToT-BFS b=5, random values (control)", "game24", "bfs", verifier="random"),
+        Contender("ToT-DFS", "game24", "dfs"),
+        Contender("beam b=5", "game24", "beam"),
+        Contender(
+            "best-of-n with an exact checker, at equal tokens", "game24-chain", "best_of_n",
+            verifier=EXACT, equals=TOT, price=VOTES,
+        ),
+        Contender(
+            "best-of-n with an exact checker, at equal computed tokens", "game24-chain", "best_of_n",
+            verifier=EXACT, equals=TOT, price=VOTES, currency="computed",
+        ),
+    ),
+}  # fmt: skip
+
+
+def choose_contenders(task: str, only: Sequence[str] = ()) -> list[Contender]:
+    """The contenders of a task, or those of the labels in ``only``.
+
+    A task without a line-up of its own has every strategy.
+
+    Raises
+    ------
+    ConfigError
+        If a label is unknown, or a row is chosen without those it is matched with.
+    """
+    from rksc_tot.strategies import STRATEGIES
+
+    everyone = LINEUPS.get(task) or tuple(Contender(name, task, name) for name in STRATEGIES.names())
+    labels = [contender.label for contender in everyone]
+    for label in only:
+        if label not in labels:
+            raise ConfigError(f"there is no row {label!r}", hint=f"there are {', '.join(map(repr, labels))}")
+    chosen = [contender for contender in everyone if not only or contender.label in only]
+    for at, contender in enumerate(chosen):
+        contender.check_needs([earlier.label for earlier in chosen[:at]])
+    return chosen

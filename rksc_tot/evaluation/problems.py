@@ -1,0 +1,147 @@
+"""Which problems a comparison is run on."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+
+from rksc_tot.api.jsonl import read_problems
+from rksc_tot.core.errors import ConfigError
+from rksc_tot.core.plugins.user_code import Raised, guarded
+from rksc_tot.core.task import Task
+
+
+def choose_problems(
+    problems: Sequence[str] = (),
+    file: Path | None = None,
+    rows: str | None = None,
+    held_out: bool = False,
+    held_out_states: bool = False,
+) -> list[str]:
+    """The problems of exactly one source: given one by one, rows of a csv, or a set the embedded model never saw.
+
+    Raises
+    ------
+    ConfigError
+        If there is no source or more than one, or the file has no such rows.
+    """
+    given = {
+        "problems": problems,
+        "--puzzles": file,
+        "--held-out": held_out,
+        "--held-out-states": held_out_states,
+    }
+    if rows is not None and file is None:
+        raise ConfigError(f"--rows {rows} without a file", hint="add --puzzles FILE")
+    sources = [name for name, value in given.items() if value]
+    if len(sources) != 1:
+        said = f"{' and '.join(sources)} are given" if sources else "there is nothing to compare on"
+        raise ConfigError(said, hint="give problems, or --puzzles FILE, or --held-out, or --held-out-states")
+    if held_out or held_out_states:
+        return _held_out("roots" if held_out else "states")
+    return _from_file(file, rows) if file else list(problems)
+
+
+def refuse_repeats(task: Task, problems: Sequence[str]) -> None:
+    """Refuse problems that are one and the same to the task: the second search would find KV the first has left.
+
+    A problem the task cannot read is left to fail alone in its search.
+
+    Raises
+    ------
+    ConfigError
+        If two problems have the same prompt.
+    """
+    seen: dict[str, str] = {}
+    for problem in problems:
+        try:
+            with guarded("prompt"):
+                prompt = repr(task.prompt(task.validate(problem)))
+        except Raised:
+            continue
+        if prompt in seen:
+            raise ConfigError(f"{problem!r} is the same problem as {seen[prompt]!r}", hint="give each problem once")
+        seen[prompt] = problem
+
+
+def _from_file(file: Path, rows: str | None) -> list[str]:
+    from rksc_tot.tasks.game24.puzzles import read_puzzles
+
+    return [" ".join(map(str, puzzle)) for puzzle in read_puzzles(file, rows)]
+
+
+def _held_out(which: str) -> list[str]:
+    text = (files("rksc_tot.tasks.game24") / "weights" / "held_out.json").read_text(encoding="utf-8")
+    found: list[str] = json.loads(text)[which]
+    return found
+
+
+def calibration_problems(
+    problems: Sequence[str] = (),
+    file: Path | None = None,
+    training: bool = False,
+    without: Path | None = None,
+    rows: str | None = None,
+    most: int | None = None,
+    seed: int = 0,
+) -> list[str]:
+    """The problems of exactly one source.
+
+    Parameters
+    ----------
+    problems : sequence of str
+        Given one by one.
+    file : Path, optional
+        One a line; empty lines do not count. Where its name ends in ``.jsonl``: as ``rksc-tot run`` takes it.
+    training : bool
+        The game-of-24 puzzles that are held out nowhere: see :func:`training_puzzles`, which takes ``without`` and ``rows``.
+    most : int, optional
+        A random choice of so many of them.
+    seed : int
+        Of that choice.
+
+    Raises
+    ------
+    ConfigError
+        If there is no source or more than one, or the file cannot be read.
+    """
+    given = {"problems": problems, "--problems": file, "--training-puzzles": training}
+    sources = [name for name, value in given.items() if value]
+    if len(sources) != 1:
+        said = f"{' and '.join(sources)} are given" if sources else "there is no problem to learn from"
+        raise ConfigError(said, hint="give problems, or --problems FILE, or --training-puzzles")
+    if (without or rows) and not training:
+        raise ConfigError("--without and --rows belong to --training-puzzles", hint="leave them out")
+    found = training_puzzles(without, rows) if training else _lines(file) if file else list(problems)
+    if most is not None and most < len(found):
+        found = random.Random(seed).sample(found, most)
+    return found
+
+
+def training_puzzles(without: Path | None = None, rows: str | None = None) -> list[str]:
+    """Every game-of-24 puzzle of numbers 1..13, but for the held-out sets of the embedded model.
+
+    ``without``: a ranked csv whose puzzles are left out as well, all or those whose rank lies in ``rows``.
+    """
+    from rksc_tot.tasks.game24.puzzles import all_puzzles, read_puzzles
+
+    left_out = {*choose_problems(held_out=True), *choose_problems(held_out_states=True)}
+    if without is not None:
+        left_out.update(" ".join(map(str, puzzle)) for puzzle in read_puzzles(without, rows))
+    return [text for puzzle in all_puzzles() if (text := " ".join(map(str, puzzle))) not in left_out]
+
+
+def _lines(file: Path) -> list[str]:
+    if file.suffix == ".jsonl":
+        return [line.fields["problem"] for line in read_problems(str(file))]
+    try:
+        lines = file.read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeError) as error:
+        raise ConfigError(f"{str(file)!r} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    found = [line.strip() for line in lines if line.strip()]
+    if not found:
+        raise ConfigError(f"{str(file)!r} holds no problem", hint="write one a line")
+    return found

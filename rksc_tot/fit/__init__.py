@@ -1,1 +1,0 @@
-"""θ of ArborKV, found by leaving thoughts out. The procedure itself is in ``rksc_tot.fit.arborkv``."""

@@ -1,0 +1,1 @@
+"""Which tokens' KV stays when a path may not keep all of it."""

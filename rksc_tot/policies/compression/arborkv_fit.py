@@ -1,0 +1,172 @@
+"""θ of ArborKV: how it is fitted to what leaving blocks out did, and the file it is kept in."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from typing import Annotated, ClassVar, Literal, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from pydantic import Field, model_validator
+
+from rksc_tot.core.errors import ConfigError
+from rksc_tot.core.plugins.record_file import Sealed
+
+Numbers = NDArray[np.float64]
+Count = Annotated[int, Field(ge=0)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+Theta = tuple[Finite, Finite, Finite]
+FEATURES = ("search value", "boundary entropy", "attention")
+
+
+class ArborFit(Sealed):
+    """θ and offset for one model on one task, and what they were fitted to.
+
+    Parameters
+    ----------
+    weights
+        Hash over the model's parameters, see :func:`rksc_tot.search.approximate.fingerprint.weights_of`.
+    problems, samples
+        How many problems were solved in full, and how many blocks were left out of them, one at a time.
+    changed
+        After how many of these the answer was another one.
+    separation
+        Probability that of two blocks on problems the fit did not see, one of which changed the answer, that one has the higher
+        value; 0.5 is chance. None where these problems did not have both kinds.
+    """
+
+    kind: ClassVar[str] = "fit of ArborKV"
+    again: ClassVar[str] = "make one with rksc-tot fit arborkv"
+    schema_version: Literal[1] = 1
+    model: str
+    weights: str
+    layers: Annotated[int, Field(ge=1)]
+    task: str
+    seed: int
+    date: dt.date
+    problems: Count
+    samples: Count
+    changed: Count
+    separation: Annotated[float, Field(ge=0, le=1)] | None
+    theta: Theta
+    offset: Finite
+
+    @model_validator(mode="after")
+    def _holds_together(self) -> Self:
+        if not 0 < self.changed < self.samples:
+            raise ValueError(f"{self.changed} of {self.samples} changed the answer, from which nothing can be fitted")
+        return self
+
+    def check(self, *, model: str, weights: str, layers: int, task: str) -> None:
+        """Refuse a model or a task it was not made for; a model by its weights and layers, whatever its name.
+
+        Raises
+        ------
+        ConfigError
+            It says what differs.
+        """
+        found: Mapping[str, tuple[object, object]] = {
+            "task": (self.task, task),
+            "layers": (self.layers, layers),
+            "weights": (self.weights[:12], weights[:12]),
+        }
+        for what, (made_for, there) in found.items():
+            if made_for != there:
+                dtype = ", and another dtype gives other weights" if what == "weights" and model == self.model else ""
+                raise ConfigError(
+                    f"the {self.kind} was made for something else: {what} {made_for} of {self.model!r},"
+                    f" not {there} of {model!r}{dtype}",
+                    hint=self.again,
+                )
+
+
+def fit(features: ArrayLike, effect: ArrayLike, ridge: float = 1.0) -> tuple[tuple[float, float, float], float]:
+    """θ and offset by logistic regression of whether leaving a block out changed the answer, by Newton's method.
+
+    It minimises -Σ log P(effect) + ridge/2 · Σ (θ_j s_j)², s_j being the standard deviation of feature j: the penalty does not
+    depend on a feature's unit, and keeps θ finite where the features tell the two kinds apart without error. The offset is not
+    penalised. A feature that is the same everywhere has θ_j = 0.
+
+    Parameters
+    ----------
+    features : array of float
+        ``[n, 3]``: search value, boundary entropy and attention of each block left out; NaN where one is not known, which
+        counts nothing, as in :class:`~rksc_tot.policies.compression.arborkv.ArborKV`.
+    effect : array of bool
+        ``[n]``: whether the answer was another one without the block.
+    ridge : float
+        Strength of the penalty, above 0; 1 is a prior of standard deviation 1 over the standardised θ.
+
+    Raises
+    ------
+    ConfigError
+        If the shapes or values are wrong, no block or every block changed the answer, or no feature differs.
+    """
+    x, y = _checked(features, effect)
+    if not ridge > 0:
+        raise ConfigError(f"ridge is {ridge}", hint="it lies above 0, such as 1")
+    mean, scale = x.mean(0), x.std(0)
+    told = scale > 1e-12 * np.abs(x).max(0)  # else it is the same everywhere
+    if not told.any():
+        raise ConfigError(
+            f"all {len(x)} blocks have the same {', '.join(FEATURES)}", hint="fit on problems whose thoughts differ"
+        )
+    design = np.column_stack([(x[:, told] - mean[told]) / scale[told], np.ones(len(x))])  # [n, features + 1]
+    slopes = _newton(design, y, np.append(np.full(told.sum(), ridge), 0.0))
+    theta = np.zeros(3)
+    theta[told] = slopes[:-1] / scale[told]
+    first, second, third = theta.tolist()
+    return (first, second, third), float(slopes[-1] - theta @ mean)
+
+
+def separation(values: Sequence[float], effect: ArrayLike) -> float | None:
+    """How well values ``[n]`` tell apart what had an effect ``[n]``: the area under the ROC curve, 0.5 being chance.
+
+    None where everything had one, or nothing.
+    """
+    y = np.asarray(effect, dtype=bool)
+    _, which, counts = np.unique(np.asarray(values, dtype=np.float64), return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(counts) - (counts - 1) / 2)[which]  # [n], from 1; equals share the mean of theirs
+    there, absent = int(y.sum()), int((~y).sum())
+    if not there or not absent:
+        return None
+    return float((ranks[y].sum() - there * (there + 1) / 2) / (there * absent))
+
+
+def _checked(features: ArrayLike, effect: ArrayLike) -> tuple[Numbers, Numbers]:
+    x, y = np.asarray(features, dtype=np.float64), np.asarray(effect, dtype=np.float64)
+    if x.ndim != 2 or x.shape[1] != len(FEATURES) or y.shape != x.shape[:1]:
+        raise ConfigError(
+            f"the features have the shape {x.shape} and the effects {y.shape}", hint="they are [n, 3] and [n]"
+        )
+    x = np.where(np.isnan(x), 0.0, x)
+    if not np.isfinite(x).all() or not np.isin(y, (0.0, 1.0)).all():
+        raise ConfigError("a feature is infinite, or an effect is neither true nor false", hint="leave that block out")
+    if not 0 < y.sum() < len(y):
+        which = "every one" if y.any() else "none"
+        raise ConfigError(
+            f"of {len(y)} blocks that were left out {which} changed the answer", hint="fit on more problems"
+        )
+    return x, y
+
+
+def _newton(design: Numbers, y: Numbers, penalty: Numbers) -> Numbers:
+    """The minimum of a convex function; a step that does not lower it is halved."""
+
+    def loss(at: Numbers) -> float:
+        logits = design @ at
+        return float(np.logaddexp(0, logits).sum() - y @ logits + penalty @ at**2 / 2)
+
+    at = np.zeros(design.shape[1])
+    for _ in range(100):
+        p = np.exp(-np.logaddexp(0, -(design @ at)))  # [n]
+        gradient = design.T @ (p - y) + penalty * at
+        step = np.linalg.solve((design.T * (p * (1 - p))) @ design + np.diag(penalty), gradient)
+        size = 1.0
+        while loss(at - size * step) > loss(at) and size > 1e-9:
+            size /= 2
+        at = at - size * step
+        if gradient @ step < 1e-12:  # twice what the loss could still fall by, before the step
+            break
+    return at

@@ -1,0 +1,90 @@
+"""Run a compression policy and check what it selected; the tokens with the highest scores."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rksc_tot.core.errors import KeepError
+from rksc_tot.core.plugins.user_code import Raised, guarded, shown
+from rksc_tot.core.seeds import stream_key
+from rksc_tot.policies.compression.base import Floats, KeepPolicy, Kept, PathPolicy, View
+
+
+def keep_rng(*names: object) -> np.random.Generator:
+    """The private stream called by ``names`` (policy seed, path, how often it was reduced …): who draws first is no matter."""
+    return np.random.Generator(np.random.Philox(key=stream_key(*names)))
+
+
+def chosen(policy: KeepPolicy, view: View, budget: int, rng: np.random.Generator) -> Kept:
+    """What a policy selects, see :meth:`KeepPolicy.select`, once it is known to be a selection.
+
+    Raises
+    ------
+    KeepError
+        If it is none, or the policy fails; it names policy and fault.
+    """
+    name = f"{policy.kind} {policy.called!r}"
+    try:
+        with guarded(f"its select, with {len(view)} tokens and a budget of {budget},", KeepError):
+            kept = policy.select(view, budget, rng)
+            sets = (view.layers, view.heads) if policy.per_head else ()
+            pinned = policy.pinned(view) if isinstance(policy, PathPolicy) else 0
+    except Raised as raised:
+        unseen = view.attention is None and "NoneType" in str(raised)
+        hint = "override heeds_attention if it needs view.attention, which is None" if unseen else "correct the policy"
+        raise KeepError(f"{name}: {raised}", hint=hint) from raised.error
+    if fault := _fault(kept, (*sets, min(budget, len(view))), len(view), min(pinned, budget, len(view))):
+        raise KeepError(f"{name} {fault}", hint="correct its select, which says what it returns")
+    return kept.astype(np.int64, copy=False)
+
+
+def _fault(kept: Any, shape: tuple[int, ...], n: int, pinned: int) -> str | None:
+    """What is wrong with a selection of that shape among ``n`` tokens, the first of them pinned, as the end of a sentence."""
+    if type(kept) is not np.ndarray or kept.dtype.kind not in "iu":  # a subclass may do anything
+        return f"returned {shown(kept)}, not an array of integers"
+    if kept.ndim != len(shape) or kept.shape[:-1] != shape[:-1]:
+        return f"returned the shape {kept.shape}, not {shape}"
+    if kept.shape != shape:
+        than = "more" if kept.shape[-1] > shape[-1] else "fewer"
+        return f"keeps {kept.shape[-1]} of {n} tokens, {than} than the {shape[-1]} it is to keep"
+    foreign = kept[(kept < 0) | (kept >= n)]
+    if foreign.size:
+        return f"keeps token {foreign[0]} of {n}, counted from 0"
+    steps = np.diff(kept.astype(np.int64), axis=-1)
+    if (steps == 0).any():
+        return "keeps a token twice"
+    if (steps < 0).any():
+        return "returned tokens that do not ascend"
+    return "lets go of the prompt, which is pinned" if (kept[..., :pinned] != np.arange(pinned)).any() else None
+
+
+def highest(scores: Floats, budget: int, first: int = 0) -> Kept:
+    """The ``first`` tokens and those with the highest scores, later ones among equals: ``budget`` in all, ascending.
+
+    Parameters
+    ----------
+    scores : array of float
+        ``[..., n]``, not NaN.
+    budget : int
+        If it is below ``first``, so many of the first tokens are returned.
+    first : int
+        How many of the first tokens are kept whatever their score.
+
+    Returns
+    -------
+    array of int
+        ``[..., min(budget, n)]``.
+    """
+    budget = min(budget, scores.shape[-1])
+    first = min(first, budget)
+    stays = np.zeros(scores.shape, dtype=bool)
+    stays[..., :first] = True
+    if room := budget - first:
+        rest = scores[..., first:]
+        least = np.partition(rest, -room, axis=-1)[..., -room, None]  # the lowest score that stays
+        above, equal = rest > least, rest == least
+        later = np.cumsum(equal[..., ::-1], axis=-1)[..., ::-1]  # how many equals from here on
+        stays[..., first:] = above | (equal & (later <= room - above.sum(-1, keepdims=True)))
+    return np.nonzero(stays)[-1].reshape(*scores.shape[:-1], budget)

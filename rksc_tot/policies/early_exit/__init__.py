@@ -1,0 +1,1 @@
+"""When a verifier's question may end before the last layer."""

@@ -1,0 +1,1 @@
+"""Which KV leaves first when room is needed."""

@@ -1,0 +1,46 @@
+"""RSBCM, the reasoning-selective block cache manager: Sekar 2026, https://arxiv.org/abs/2606.09937, section on RSBCM.
+
+Deep thoughts of low score go first: a search will hardly come back to them.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from pydantic import Field
+
+from rksc_tot.policies.eviction.base import Candidate, EvictionPolicy
+
+
+class RSBCM(EvictionPolicy):
+    """Least important first, with the paper's importance ω = score / (depth + 1); then the least recently used.
+
+    A path without a score has the ω of the nearest one above it that has one, and is most important where there is none.
+    A thought never goes before what is resident below it (the cache evicts leaf first), so its ω is in effect at least that
+    of its resident children: a shallow thought of low score does not take good ones with it.
+
+    The paper's scores are not negative. A negative one, such as a log-likelihood, is multiplied by depth + 1 instead:
+    division would raise it towards 0, and so favour depth.
+
+    Parameters
+    ----------
+    attention_weight
+        The paper's abstract calls the eviction attention-weighted and gives no formula; this one is ours, off at 0. With weight
+        λ and a share a of attention, ω is taken (1 + λ·a)-fold if it is positive, and its (1 + λ·a)-th part if it is negative.
+    """
+
+    name: ClassVar[str] = "rsbcm"
+    attention_weight: float = Field(0.0, ge=0, allow_inf_nan=False)
+
+    @property
+    def heeds_attention(self) -> bool:
+        """Whether attention weighs anything."""
+        return self.attention_weight > 0
+
+    def importance(self, score: float, depth: int, attention: float = 0.0) -> float:
+        """ω of a thought (see the class); infinite scores stay infinite."""
+        heed = 1 + self.attention_weight * attention
+        return score / (depth + 1) * heed if score >= 0 else score * (depth + 1) / heed
+
+    def order(self, candidate: Candidate) -> tuple[float, ...]:
+        return (candidate.importance, candidate.used_at)

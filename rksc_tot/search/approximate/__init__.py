@@ -1,0 +1,1 @@
+"""Every approximation of RKSC that a search may use, and its audit."""

@@ -1,0 +1,114 @@
+"""Thoughts written and scores read upon reduced KV: a seeded share of them is looked at upon all of it."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from rksc_tot.core.errors import CacheError
+from rksc_tot.core.ledger import ApproximateScores, ReducedKV
+from rksc_tot.core.tree import Node
+from rksc_tot.engine.base import Account, KeepingEngine, LabelRequest, LabelScores
+
+AUDIT = 0.03
+"""Share that is audited where nothing else is said."""
+TINY = 1e-300  # in place of a probability of 0
+ENOUGH = 4  # audits before anything is said of what they found
+
+
+class Reductions:
+    """Audits what a keep policy does to a search.
+
+    Parameters
+    ----------
+    audit : float
+        Share of the thoughts, and of the answers to label questions, that are not exact that is audited, 0..1.
+    engine, account
+        Of the search.
+    rng : callable
+        The random stream of the search by that name.
+    warn : callable
+        Where it is told, as topic and message, that the audit finds much harm.
+    """
+
+    def __init__(
+        self,
+        audit: float,
+        engine: KeepingEngine,
+        account: Account,
+        rng: Callable[..., random.Random],
+        warn: Callable[[str, str], None],
+    ) -> None:
+        self._audit, self._engine, self._account, self._rng, self._warn = audit, engine, account, rng, warn
+        self._seen: set[str] = set()
+        self._answers = 0  # that were not exact, so far
+
+    async def audit(self, nodes: Sequence[Node]) -> None:
+        """Compare what comes after new thoughts with what would upon their full paths; the first of a search always."""
+        chosen = [n for n in nodes if not n.exact and n._handle is not None and self._draws("keep", n.branch)]
+        if not chosen:
+            return
+        row = self._account.ledger.keep
+        try:
+            found = await self._engine.against_full([node._handle for node in chosen], self._account)
+        except CacheError:
+            self._no_room()
+            return
+        for pair in found:
+            if pair is not None:
+                _count(row, pair[0], pair[1])
+        self._alarm(
+            "keep", row, "after {} of the {} thoughts audited so far the model goes on otherwise than upon all their KV"
+        )
+
+    async def audit_scores(self, requests: Sequence[LabelRequest], replies: Sequence[LabelScores | None]) -> None:
+        """Compare answers to label questions with those upon the full paths; the first of a search always."""
+        chosen: list[tuple[LabelRequest, LabelScores]] = []
+        for request, reply in zip(requests, replies, strict=True):
+            if reply is not None and not reply.exact:
+                self._answers += 1
+                if self._draws("scores", self._answers):
+                    chosen.append((replace(request, aside=True, exit=None, trace=False), reply))
+        if not chosen:
+            return
+        row = self._account.ledger.scores
+        try:
+            full = await self._engine.label([request for request, _ in chosen], self._account)
+        except CacheError:
+            self._no_room()
+            return
+        for (_, reply), wanted in zip(chosen, full, strict=True):
+            if wanted is not None:
+                there, got = wanted.probabilities, reply.probabilities
+                _count(row, _divergence(there, got), max(there, key=there.__getitem__) == max(got, key=got.__getitem__))
+        self._alarm(
+            "scores",
+            row,
+            "{} of the {} answers to verifiers' questions audited so far are otherwise upon all KV of their paths",
+        )
+
+    def _draws(self, what: str, which: object) -> bool:
+        first = what not in self._seen and self._audit > 0
+        self._seen.add(what)
+        return first or self._rng("audit", what, which).random() < self._audit
+
+    def _no_room(self) -> None:
+        """There is none for the full path: that is why it was reduced."""
+        self._warn("audit", "reduced KV was not audited: there is no room for the full KV of a path beside it")
+
+    def _alarm(self, topic: str, row: ReducedKV | ApproximateScores, found: str) -> None:
+        if row.audited >= ENOUGH and 2 * row.flips > row.audited:
+            self._warn(topic, f"{found.format(row.flips, row.audited)}; let the keep policy keep more")
+
+
+def _count(row: ReducedKV | ApproximateScores, divergence: float, same: bool) -> None:
+    row.audited += 1
+    row.kl += divergence
+    row.flips += not same
+
+
+def _divergence(full: Mapping[str, float], got: Mapping[str, float]) -> float:
+    """KL(full || got) of label probabilities, nats."""
+    return sum(p * math.log(p / max(got[label], TINY)) for label, p in full.items() if p > 0)

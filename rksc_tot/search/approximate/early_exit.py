@@ -1,0 +1,172 @@
+"""CGEE in one search: which siblings go unverified, which passes may stop at a layer, and what the audit finds of both."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from rksc_tot.core.ledger import Ledger, Lossy
+from rksc_tot.core.tree import Node
+from rksc_tot.engine.base import Engine, LabelRequest, LabelScores
+from rksc_tot.policies.early_exit.cgee import RivalStop, confidence, exit_layer, likeliest, survivors
+from rksc_tot.policies.early_exit.learn_then_test import alarm
+from rksc_tot.search.scoring import rounded
+
+if TYPE_CHECKING:
+    from rksc_tot.search.approximate.settings import RKSC
+
+Bounds = tuple[float, float]
+"""The lowest and the highest score that a verifier can give."""
+
+
+@dataclass
+class Gate:
+    """The early decisions of one search.
+
+    Parameters
+    ----------
+    rksc : RKSC
+        With its calibration loaded.
+    engine, ledger
+        Of the search.
+    rng : callable
+        The random stream of the search by that name; an audit is drawn from it, node by node.
+    warn : callable
+        Where an alarm goes: topic and message.
+    """
+
+    rksc: RKSC
+    engine: Engine
+    ledger: Ledger
+    rng: Callable[..., random.Random]
+    warn: Callable[[str, str], None]
+    _in_full: set[int] = field(default_factory=set)  # nodes of groups that are audited
+    _uncut: set[int] = field(default_factory=set)  # parents whose branches were all written, for an audit
+
+    def __post_init__(self) -> None:
+        held = self.rksc.held
+        if held is not None and not held.accepted:
+            self.warn("calibration", f"the calibration accepts nothing; layer exit is off because {held.exit.refused}")
+
+    # -- layer exit --------------------------------------------------------------------------------------------------
+
+    def open(self, node: Node, request: LabelRequest) -> LabelRequest:
+        """The request, allowed to exit, or traced where it is audited; as it was where the rule is not made for it."""
+        rule, held = self.rksc.exit_rule, self.rksc.held
+        if rule is None or held is None or request.labels != held.labels or node.id in self._in_full or not node.exact:
+            return request
+        if self._audited("layer exit", node):
+            return replace(request, trace=True)
+        return replace(request, exit=rule)
+
+    def note(self, node: Node, reply: LabelScores) -> None:
+        """Take down after which layer a node's answer was read; where it is audited, what an exit would have changed."""
+        rule, trace = self.rksc.exit_rule, reply.trace
+        if reply.layer is not None and reply.layer < self.engine.layers:
+            node.layer = reply.layer
+        if rule is None or trace is None:
+            return
+        layer = exit_layer(rule, trace)
+        if layer is not None:
+            self.ledger.layer_exit.acted += 1
+            flipped = likeliest(trace[layer - 1]) != likeliest(trace[-1])
+            self._count(self.ledger.layer_exit, flipped, "the label read at a layer is not that of the whole pass")
+
+    # -- verify skip -------------------------------------------------------------------------------------------------
+
+    def skip(
+        self, nodes: Sequence[Node], bounds: Callable[[Node], Bounds | None], brood: Callable[[Node], int]
+    ) -> tuple[list[Node], list[list[Node]]]:
+        """Score the siblings among ``nodes`` that need no verifier.
+
+        A skipped node's score is its confidence, put where the verifier's scores lie: lowest + (highest - lowest) x
+        confidence. What a calibration promises is about which sibling is the best; how siblings compare with others is not
+        part of it. Only whole groups are skipped: ``brood`` tells how many siblings a node has, itself included.
+
+        Returns
+        -------
+        tuple
+            The nodes that were scored here, and the groups that are to be asked in full for an audit.
+        """
+        rule = self.rksc.skip_rule
+        scored: list[Node] = []
+        audited: list[list[Node]] = []
+        for group in _siblings(nodes) if rule is not None else ():
+            confidences = [confidence(node.logprobs) for node in group]
+            plain = all(node.logprobs and node.exact for node in group) and len(group) == brood(group[0])
+            if rule is None or not plain or group[0].parent in self._uncut or not rule.decisive(confidences):
+                continue
+            ranges = [bounds(node) for node in group]
+            if any(found is None for found in ranges):
+                continue
+            self.ledger.verify_skip.acted += 1
+            if self._audited("verify skip", group[0]):
+                audited.append(group)
+                self._in_full.update(node.id for node in group)
+                continue
+            for node, trust, found in zip(group, confidences, ranges, strict=True):
+                low, high = found or (0.0, 0.0)
+                node.score, node.skipped = low + (high - low) * trust, True
+            self.ledger.verifier_layers_full += len(group) * self.engine.layers
+            scored += group
+        return scored, audited
+
+    def review(self, audited: Sequence[Sequence[Node]]) -> None:
+        """Compare groups that would have been skipped with what the verifier said of them."""
+        for group in audited:
+            scores = [node.score for node in group if node.score is not None]
+            if len(scores) < len(group):
+                continue  # the time ran out, or the verifier failed on one
+            top = likeliest([confidence(node.logprobs) for node in group])
+            flipped = rounded(scores[top]) < rounded(max(scores))
+            self._count(self.ledger.verify_skip, flipped, "the most confident branch is not the verifier's best")
+
+    # -- rival stop --------------------------------------------------------------------------------------------------
+
+    def rivals(self, node: Node) -> RivalStop | None:
+        """When the branches after a node may stop; never, where what they would have been is audited."""
+        rule = self.rksc.rival_rule
+        if rule is not None and self._audited("rival stop", node):
+            self._uncut.add(node.id)
+            return None
+        return rule
+
+    def review_rivals(self, nodes: Sequence[Node]) -> None:
+        """Compare branches that were all written for an audit with those that would have been."""
+        rule = self.rksc.rival_rule
+        for group in _siblings(nodes):
+            scores = [node.score for node in group if node.score is not None]
+            parent = group[0].parent
+            if rule is None or parent not in self._uncut or len(scores) < len(group):
+                continue
+            self._uncut.remove(parent)
+            ended = survivors(rule, [node.logprobs for node in group])
+            if ended is not None:
+                self.ledger.rival_stop.acted += 1
+                flipped = rounded(max(scores[n] for n in ended)) < rounded(max(scores))
+                self._count(self.ledger.rival_stop, flipped, "the verifier's best branch would have been given up")
+
+    # -- the audit ---------------------------------------------------------------------------------------------------
+
+    def _audited(self, what: str, node: Node) -> bool:
+        return self.rng("audit", what, node.branch).random() < self.rksc.audit
+
+    def _count(self, row: Lossy, flipped: bool, how: str) -> None:
+        row.audited += 1
+        row.flips += flipped
+        held = self.rksc.held
+        if flipped and held is not None and alarm(row.audited, row.flips, held.delta, held.alpha):
+            self.warn(
+                how,
+                f"the calibration does not hold here: of {row.audited} audited decisions {row.flips} came out otherwise, more "
+                f"than {held.delta:.2%} allow ({how}); calibrate on such problems, or search without it",
+            )
+
+
+def _siblings(nodes: Sequence[Node]) -> list[list[Node]]:
+    groups: dict[int | None, list[Node]] = {}
+    for node in nodes:
+        groups.setdefault(node.parent, []).append(node)
+    return list(groups.values())

@@ -1,0 +1,102 @@
+"""What a calibration is bound to: the weights of a model and the wording of a task. Both as short hashes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rksc_tot.core.errors import TaskError
+from rksc_tot.core.plugins.user_code import Raised, guarded
+from rksc_tot.core.task import Path, Task
+from rksc_tot.search.approximate.prompt_variants import other_phrasings
+from rksc_tot.search.task_calls import judge, judge_root, validated
+from rksc_tot.search.validation import question_fault
+
+if TYPE_CHECKING:
+    from rksc_tot.engine.base import Engine
+
+SAMPLED = 16  # numbers of each parameter
+PLACES = (
+    "_name_or_path",
+    "transformers_version",
+    "dtype",
+    "torch_dtype",
+)  # of a config: say nothing of the model itself
+
+
+class Wording(NamedTuple):
+    """What a model reads of a task at one path. ``labels``: of the question, empty where there is none."""
+
+    hash: str
+    labels: tuple[str, ...]
+
+
+def wording_of(task: Task, problem: Any, thoughts: Sequence[str]) -> Wording:
+    """The hash over prompt, thoughts, question, labels and their worth; the thoughts are read again by the task.
+
+    Raises
+    ------
+    TaskError
+        If the problem does not fit the task, or the task does not take the thoughts.
+    """
+    valid = validated(task, problem)
+    prompt, _ = judge_root(task, valid)
+    path = Path()
+    for text in thoughts:
+        found = judge(task, valid, path, text)
+        if isinstance(found, str):
+            raise TaskError(f"the task does not take the thought {text!r}: {found}")
+        path = Path((*path, found.thought))
+    try:
+        with guarded("question"):
+            question = task.question(valid, path)
+    except Raised as raised:
+        raise TaskError(str(raised)) from raised.error
+    if question is not None and (fault := question_fault(question)):
+        raise TaskError(fault)
+    asked = None if question is None else [question.text, list(question.labels.items())]
+    others = other_phrasings(task, valid, prompt)
+    told = [prompt, task.stop[0] if task.keep_stop and task.stop else "", [thought.text for thought in path], asked,
+            *([others] if others else [])]  # fmt: skip
+    labels = () if question is None else tuple(question.labels)
+    return Wording(_hash(json.dumps(told, default=_plain).encode(errors="surrogatepass")), labels)
+
+
+def weights_of(engine: Engine) -> str:
+    """A hash over a model's configuration, chat template and a fixed sample of every parameter.
+
+    Two models that differ in any training step differ in it. An engine without a model of its own goes by its name.
+    """
+    model: Any = getattr(engine, "model", None)
+    if model is None:
+        return _hash(engine.name.encode())
+    import torch
+
+    config = {key: value for key, value in model.config.to_diff_dict().items() if key not in PLACES}
+    template = getattr(getattr(engine, "tokenizer", None), "chat_template", None)
+    state = [json.dumps([config, template], sort_keys=True, default=str)]
+    taken = []
+    for name, parameter in model.named_parameters():
+        state.append(f"{name} {tuple(parameter.shape)}")
+        flat = parameter.detach().reshape(-1)
+        at = torch.arange(min(SAMPLED, len(flat)), device=flat.device) * (len(flat) // min(SAMPLED, max(1, len(flat))))
+        taken.append(flat[at].float())
+    numbers = torch.cat(taken).cpu().tolist() if taken else []
+    return _hash("\n".join([*state, *map(float.hex, numbers)]).encode())
+
+
+def revision_of(engine: Engine) -> str | None:
+    """The commit a model was downloaded at, where it is known."""
+    config = getattr(getattr(engine, "model", None), "config", None)
+    commit: str | None = getattr(config, "_commit_hash", None)
+    return commit
+
+
+def _plain(value: Any) -> Any:
+    return dict(value) if hasattr(value, "keys") else str(value)
+
+
+def _hash(text: bytes) -> str:
+    return hashlib.sha256(text).hexdigest()

@@ -1,0 +1,115 @@
+"""The root's prompt in other words: where the first thoughts of a search start from.
+
+The prompt of the task and its other phrasings each head a path of their own; the branches after the root are dealt over them in
+turn. With a rule for it (ASKS, phrasing), a phrasing takes over the KV of what it has in common with the prompt.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from rksc_tot.core.errors import CacheError, ContextOverflow, TaskError
+from rksc_tot.core.plugins.user_code import Raised, guarded, shown
+from rksc_tot.core.seeds import stream_key
+from rksc_tot.core.task import Prompt, Task
+from rksc_tot.engine.base import Account, Engine, SharingEngine
+from rksc_tot.policies.asks import Phrasing
+from rksc_tot.search.task_calls import HINT
+from rksc_tot.search.validation import prompt_fault
+
+
+class Start(NamedTuple):
+    """A path that branches start from. ``exact``: whether its KV is that of its own tokens."""
+
+    handle: Any
+    exact: bool
+    branches: range
+
+
+class Wordings:
+    """The other phrasings of one problem, opened when the root is first expanded.
+
+    Parameters
+    ----------
+    prompts : list of Prompt
+        See :func:`other_phrasings`.
+    rule : Phrasing, optional
+        When KV that was taken over is kept; without it every phrasing is computed by itself.
+    engine, account
+        Of the search.
+    names : tuple
+        Seed and problem, which every random stream is named by.
+    warn : callable
+        Where it is told, as topic and message, that a phrasing is left out.
+    """
+
+    def __init__(
+        self,
+        prompts: list[Prompt],
+        rule: Phrasing | None,
+        engine: Engine,
+        account: Account,
+        names: tuple[object, ...],
+        warn: Callable[[str, str], None],
+    ) -> None:
+        self._prompts, self._rule, self._engine, self._account = prompts, rule, engine, account
+        self._names, self._warn = names, warn
+        self._opened: list[tuple[Any, bool]] = []
+
+    async def deal(self, root: Any, k: int) -> list[Start]:
+        """``k`` branches, dealt in turn over the root's own handle and the phrasings."""
+        while self._prompts and len(self._opened) < k - 1 and not self._late:
+            prompt = self._prompts.pop(0)
+            try:
+                self._opened.append(await self._open(prompt, root))
+            except (ContextOverflow, CacheError) as error:
+                self._warn("phrasing", f"the phrasing {shown(prompt)} is left out: {error}")
+        starts = [(root, True), *self._opened][:k]
+        return [Start(handle, exact, range(n, k, len(starts))) for n, (handle, exact) in enumerate(starts)]
+
+    @property
+    def _late(self) -> bool:
+        return self._account.deadline is not None and time.perf_counter() >= self._account.deadline
+
+    async def _open(self, prompt: Prompt, root: Any) -> tuple[Any, bool]:
+        if self._rule is None or not isinstance(self._engine, SharingEngine):
+            return self._engine.open(prompt, self._account), True
+        key = stream_key(*self._names, "phrasing", str(prompt))
+        handle, verdict = await self._engine.open_phrasing(prompt, root, self._rule, self._account, key)
+        if not verdict.kept:
+            self._account.ledger.phrasing.sent_back += 1
+            self._warn(
+                "phrasing", f"a phrasing takes over no KV of the prompt but their common beginning: {verdict.why}"
+            )
+        return handle, not verdict.kept
+
+    def close(self) -> None:
+        """Give back every handle."""
+        while self._opened:
+            self._engine.release(self._opened.pop()[0])
+
+
+def other_phrasings(task: Task, problem: Any, prompt: Prompt) -> list[Prompt]:
+    """What the task's ``phrasings`` gives for a problem, beside its ``prompt``.
+
+    Raises
+    ------
+    TaskError
+        If it raises, or gives something that is no list of prompts of the kind of the prompt, text or messages.
+    """
+    try:
+        with guarded("phrasings"):
+            found: Any = task.phrasings(problem)
+            prompts = None if isinstance(found, str) else list(found)
+    except Raised as raised:
+        raise TaskError(f"{raised} for {shown(problem)}", hint=HINT) from raised.error
+    if prompts is None:
+        raise TaskError(f"phrasings returned {shown(found)}, not a list of prompts", hint=HINT)
+    for other in prompts:
+        if fault := prompt_fault(other):
+            raise TaskError(f"a phrasing of {shown(problem)} {fault}", hint=HINT)
+        if isinstance(other, str) != isinstance(prompt, str):
+            raise TaskError(f"of prompt and phrasings of {shown(problem)} some are text, some messages", hint=HINT)
+    return prompts

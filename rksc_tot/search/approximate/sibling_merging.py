@@ -1,0 +1,167 @@
+"""ASKS, sibling sharing: a new thought that is like enough a sibling's becomes one with it.
+
+One KV, one expansion, one verification; how many branches wrote either is kept for votes. Lossy, so a seeded share of it is
+looked at closely: what comes next after both thoughts, and what the model says of both.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rksc_tot.core.errors import ContextOverflow
+from rksc_tot.core.plugins.user_code import Raised, guarded
+from rksc_tot.core.task import Path, Question, Task
+from rksc_tot.core.tree import Node
+from rksc_tot.engine.base import Account, LabelRequest, SharingEngine
+from rksc_tot.policies.early_exit.cgee import likeliest
+
+if TYPE_CHECKING:
+    from rksc_tot.policies.asks import ASKS
+
+
+ENOUGH = 4  # audited aliases before anything is said of them
+
+
+class Alias(NamedTuple):
+    """A thought that became one with a node."""
+
+    path: Path
+    handle: Any
+    into: Node
+
+    @property
+    def sibling(self) -> Path:
+        """The path to that node."""
+        return Path((*self.path[:-1], self.into.thought))
+
+
+class Aliasing:
+    """Finds siblings that are alike, and audits the finding.
+
+    Parameters
+    ----------
+    asks : ASKS
+        α and τ of the gate.
+    audit : float
+        Share of the aliases that is audited, 0..1.
+    task, problem, engine, account
+        Of the search.
+    rng : callable
+        The random stream of the search by that name.
+    warn : callable
+        Where it is told, as topic and message, that the audit finds much harm.
+    """
+
+    def __init__(
+        self,
+        asks: ASKS,
+        audit: float,
+        task: Task,
+        problem: Any,
+        engine: SharingEngine,
+        account: Account,
+        rng: Callable[..., random.Random],
+        warn: Callable[[str, str], None],
+    ) -> None:
+        self._warn = warn
+        self._asks, self._audit = asks, audit
+        self._task, self._problem, self._engine, self._account, self._rng = task, problem, engine, account, rng
+        self._siblings: dict[int, list[Node]] = {}
+        self._audited: list[Alias] = []
+        self._taken: Counter[int] = Counter()  # by parent
+
+    def know(self, node: Node) -> None:
+        """Note a new node, which later siblings may be like."""
+        self._siblings.setdefault(node.parent or 0, []).append(node)
+
+    def like(self, parent: Node, finished: bool, handle: Any) -> tuple[Node, float] | None:
+        """The sibling most like the thought at ``handle``, and their σ, if that is τ or more.
+
+        A thought that completes its path is only ever compared with such thoughts.
+        """
+        known = [
+            node for node in self._siblings.get(parent.id, ()) if node._handle is not None and node.finished == finished
+        ]
+        if not known or handle is None:
+            return None
+        found = self._engine.similarity(handle, [node._handle for node in known], self._asks.alpha)
+        alike = [(node, s) for node, s in zip(known, found, strict=True) if s is not None and s >= self._asks.tau]
+        return max(alike, key=lambda pair: (pair[1], -pair[0].id), default=None)
+
+    def take(self, path: Path, branch: str, handle: Any, into: Node, tokens: int) -> None:
+        """Book an alias. Its handle is given back, at once or after the audit; the first of a search is always audited."""
+        row = self._account.ledger.sibling
+        row.acted += 1
+        row.tokens += tokens
+        self._taken[into.parent or 0] += 1
+        first = row.acted == 1 and self._audit > 0  # so that no search goes without an audit
+        if first or self._rng("audit", "sibling", branch).random() < self._audit:
+            self._audited.append(Alias(path, handle, into))
+        else:
+            self._engine.release(handle)
+
+    async def audit(self) -> None:
+        """Compare the audited aliases with the nodes they became; say so where siblings have all become one."""
+        for parent, taken in self._taken.items():
+            if taken >= ENOUGH and len(self._siblings.get(parent, ())) == 1:
+                self._warn(
+                    "siblings",
+                    f"sibling sharing left one of {taken + 1} thoughts after node {parent}; raise tau, now {self._asks.tau:g}",
+                )
+        audited, self._audited = self._audited, []
+        if not audited:
+            return
+        try:
+            there = [alias for alias in audited if alias.into._handle is not None]
+            pairs = [(alias.handle, alias.into._handle) for alias in there]
+            row = self._account.ledger.sibling
+            labels = await self._labels(there)
+            for found, (one, other) in zip(await self._engine.divergence(pairs, self._account), labels, strict=True):
+                if found is None:
+                    continue
+                kl, top1 = found
+                row.audited += 1
+                row.kl += kl
+                row.top1 += top1
+                row.flips += (not top1) if one is None or other is None else one != other
+            if row.audited >= ENOUGH and 2 * row.top1 < row.audited:
+                self._warn(
+                    "sibling sharing",
+                    f"sibling sharing joins thoughts that the model goes on from differently: at {row.audited - row.top1} of "
+                    f"{row.audited} audited; raise tau, now {self._asks.tau:g}",
+                )
+        finally:
+            for alias in audited:
+                self._engine.release(alias.handle)
+
+    def close(self) -> None:
+        """Give back what was not audited any more."""
+        while self._audited:
+            self._engine.release(self._audited.pop().handle)
+
+    async def _labels(self, audited: Sequence[Alias]) -> list[tuple[int | None, int | None]]:
+        """Which label the model chooses after either thought; None where there is no question."""
+        requests = [
+            LabelRequest(handle, question.text, tuple(question.labels))
+            for alias in audited
+            for handle, path in ((alias.handle, alias.path), (alias.into._handle, alias.sibling))
+            if (question := self._question(path)) is not None
+        ]
+        if len(requests) < 2 * len(audited):
+            return [(None, None)] * len(audited)
+        try:
+            replies = await self._engine.label(requests, self._account)
+        except ContextOverflow:
+            return [(None, None)] * len(audited)
+        chosen = [None if reply is None else likeliest(list(reply.probabilities.values())) for reply in replies]
+        return list(zip(chosen[::2], chosen[1::2], strict=True))
+
+    def _question(self, path: Path) -> Question | None:
+        try:
+            with guarded("question"):
+                return self._task.question(self._problem, path)
+        except Raised:
+            return None

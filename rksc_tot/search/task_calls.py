@@ -1,0 +1,130 @@
+"""What a task makes of a text. Whatever the task raises here turns that one text away and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Any
+
+from rksc_tot.core.errors import RkscTotError, TaskError
+from rksc_tot.core.plugins.user_code import Raised, guarded, named, said, shown
+from rksc_tot.core.task import Path, Prompt, Reject, Task, Thought
+from rksc_tot.search.validation import Fault, problem_fault, prompt_fault, setting_faults, text_fault
+
+HINT = "check_task says more"
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """A thought the task accepts: whether it completes its path, and the key of the state it leads to."""
+
+    thought: Thought
+    finished: bool
+    key: Hashable | None
+
+
+def judge(task: Task, problem: Any, path: Path, text: str) -> Judgement | str:
+    """The judgement on a text written after ``path``, or the reason why it is turned away (a Fault: the task failed)."""
+    try:
+        with guarded("parse", Reject):
+            thought: Any = task.parse(problem, path, text)
+    except Reject as reason:
+        return said(reason) or "rejected"
+    except Raised as raised:
+        return Fault(raised)
+    if fault := thought_fault(thought):
+        return Fault(f"parse returned {shown(thought)}, {fault}")
+    if fault := text_fault(thought.text):
+        return f"the thought {fault}"
+    return _follow(task, problem, Path((*path, thought)), thought)
+
+
+def thought_fault(thought: object) -> str | None:
+    """What is wrong with what ``parse`` returned, as the end of a sentence, or None."""
+    if not isinstance(thought, Thought):
+        return "not a Thought"
+    text: object = thought.text
+    return None if isinstance(text, str) else "not a Thought with a text"
+
+
+def judge_root(task: Task, problem: Any) -> tuple[Prompt, Judgement]:
+    """The prompt and the judgement on the empty path.
+
+    Raises
+    ------
+    TaskError
+        If the task raises, a setting is wrong, or there is nothing to search: without a root there is no search.
+    """
+    for _, wrong in setting_faults(task):
+        raise TaskError(wrong, hint=HINT)
+    if unfit := problem_fault(problem):
+        raise TaskError(f"the problem {shown(problem)} {unfit}") from unfit.error
+    try:
+        with guarded("prompt", RkscTotError):
+            prompt: Prompt = task.prompt(problem)
+    except Raised as raised:
+        raise TaskError(f"{raised} for {shown(problem)}", hint=HINT) from raised.error
+    if fault := prompt_fault(prompt):
+        raise TaskError(f"the prompt for {shown(problem)} {fault}", hint=HINT)
+    found = _follow(task, problem, Path(), Thought(""))
+    if isinstance(found, Fault):
+        raise TaskError(f"{found} at the root for {shown(problem)}", hint=HINT) from found.error
+    if found.finished:
+        raise TaskError(
+            f"is_solution calls the empty path a solution of {shown(problem)}", hint="there is nothing to search then"
+        )
+    return prompt, found
+
+
+def validated(task: Task, problem: Any) -> Any:
+    """The problem in the task's own form.
+
+    Raises
+    ------
+    TaskError
+        If it does not fit the task.
+    """
+    try:
+        with guarded("validate", RkscTotError):
+            return task.validate(problem)
+    except Raised as raised:
+        raise TaskError(f"{shown(problem)} does not fit the task: {named(raised.error)}", hint=HINT) from raised.error
+
+
+def read_answer(task: Task, problem: Any, path: Path) -> tuple[str | None, str]:
+    """The answer of a complete path; None and the reason (a Fault: the task failed) where none can be read."""
+    try:
+        with guarded("answer"):
+            answer: object = task.answer(problem, path)
+            text = None if answer is None else str(answer)
+    except Raised as raised:
+        return None, Fault(raised)
+    if text is None:
+        return None, "answer returned None"
+    if fault := text_fault(text):
+        return None, Fault(f"answer {said(text)} {fault}")
+    return text, ""
+
+
+def read_verdict(task: Task, problem: Any, answer: str) -> tuple[bool | None, Fault | None]:
+    """What ``check`` says of an answer, None where it cannot tell or failed, and how it failed."""
+    try:
+        with guarded("check"):
+            correct: object = task.check(problem, answer)
+    except Raised as raised:
+        return None, Fault(raised)
+    if correct is None or isinstance(correct, bool):
+        return correct, None
+    return None, Fault(f"check returned {shown(correct)}, not True, False or None,")
+
+
+def _follow(task: Task, problem: Any, path: Path, thought: Thought) -> Judgement | Fault:
+    try:
+        with guarded("is_solution"):
+            finished = bool(task.is_solution(problem, path))
+        with guarded("state_key"):
+            key = task.state_key(problem, path)
+            hash(key)
+    except Raised as raised:
+        return Fault(raised)
+    return Judgement(thought, finished, key)

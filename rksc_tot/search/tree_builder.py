@@ -1,0 +1,161 @@
+"""What becomes of a draft: a node, one more count of a node that is there, or a rejection."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable
+from typing import Any
+
+from rksc_tot.core.errors import ContextOverflow
+from rksc_tot.core.events import Added, Merged, Rejected
+from rksc_tot.core.plugins.user_code import Raised, guarded
+from rksc_tot.core.task import Path, Task
+from rksc_tot.core.tree import Node, ReasoningTree
+from rksc_tot.engine.base import Engine
+from rksc_tot.search.answers import Candidates
+from rksc_tot.search.approximate.sibling_merging import Aliasing
+from rksc_tot.search.expansion import ENDED, Draft
+from rksc_tot.search.limits import Limits
+from rksc_tot.search.task_calls import Judgement, judge
+from rksc_tot.search.validation import Fault
+
+
+class Growth:
+    """Turns drafts into nodes of one tree.
+
+    Parameters
+    ----------
+    task, problem, engine, tree, limits, candidates
+        Of the search.
+    emit : callable
+        Told of every event, as kind and fields.
+    aliasing : Aliasing, optional
+        Where thoughts that are alike become one (ASKS); by default only equal ones do.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        problem: Any,
+        engine: Engine,
+        tree: ReasoningTree,
+        limits: Limits,
+        candidates: Candidates,
+        emit: Callable[..., None],
+        aliasing: Aliasing | None = None,
+    ) -> None:
+        self._task, self._problem, self._engine, self._tree = task, problem, engine, tree
+        self._aliasing = aliasing
+        self._limits, self._candidates, self._emit = limits, candidates, emit
+        self._states: dict[Any, Node] = {}
+        self._texts: dict[tuple[int, str], Node] = {}
+        self.works = False
+        """Whether the task has judged a thought."""
+        self.fault: Fault | None = None
+        """How the task first failed on a thought."""
+        self.rejections: Counter[str] = Counter()
+
+    def settle(self, drafts: deque[Draft], merge: bool) -> list[Node]:
+        """The new nodes, in the order of their drafts. What is turned away or merged is counted and told."""
+        try:
+            settled = []
+            while drafts:
+                found = self._judged(drafts[0], merge)
+                settled.append(self._settle(drafts.popleft(), found))
+            return [node for node in settled if node is not None]
+        finally:  # empty unless a callback raised
+            for draft in drafts:
+                self._give_back(draft.handle)
+
+    def _judged(self, draft: Draft, merge: bool) -> tuple[Judgement, Node | None] | str:
+        """The judgement on a draft and the node it is to be merged into, or why it is turned away."""
+        if draft.fault is not None:
+            return draft.fault
+        found = judge(self._task, self._problem, draft.path, draft.text)
+        if isinstance(found, str):
+            return ENDED if draft.ended and not isinstance(found, Fault) else found
+        into = self._texts.get((draft.parent.id, found.thought.text))
+        if into is None and merge and found.key is not None:
+            try:
+                with guarded("comparing two state_keys"):
+                    into = self._states.get(found.key)
+            except Raised as raised:
+                return Fault(raised)
+        return found, into
+
+    def _settle(self, draft: Draft, judged: tuple[Judgement, Node | None] | str) -> Node | None:
+        """Make a node of a draft, or merge it, or turn it away."""
+        if isinstance(judged, Fault):
+            self.fault = self.fault or judged
+        elif draft.fault is None:
+            self.works = True
+        if isinstance(judged, str):
+            self._reject(draft, judged)
+            return None
+        found, into = judged
+        if into is not None:
+            self._give_back(draft.handle)
+            self._merge(draft.parent, into, found.thought.text, draft.count)
+            return None
+        if self._aliasing and (like := self._aliasing.like(draft.parent, found.finished, draft.handle)):
+            into, sigma = like
+            path = Path((*draft.path, found.thought))
+            self._aliasing.take(path, f"{draft.parent.branch}.{draft.branch}", draft.handle, into, len(draft.tokens))
+            self._merge(draft.parent, into, found.thought.text, draft.count, sigma)
+            return None
+        handle = draft.handle
+        if handle is None:
+            try:
+                handle = self._engine.extend(draft.parent._handle, draft.continuation)
+            except ContextOverflow as error:
+                self._reject(draft, str(error))
+                return None
+        if not self._limits.admit_node():
+            self._give_back(handle)
+            return None
+        return self._add(draft, found, handle)
+
+    def _reject(self, draft: Draft, reason: str) -> None:
+        self._give_back(draft.handle)
+        self._limits.ledger.rejected += draft.count
+        reason = str(reason)  # without the error a Fault holds, and all it refers to
+        self.rejections[reason] += draft.count
+        for _ in range(draft.count):
+            self._emit(Rejected, parent=draft.parent.id, text=draft.text, reason=reason)
+
+    def _add(self, draft: Draft, found: Judgement, handle: Any) -> Node:
+        parent = draft.parent
+        node = self._tree.add(
+            parent,
+            branch=f"{parent.branch}.{draft.branch}" if parent.branch else draft.branch,
+            text=found.thought.text,
+            tokens=draft.tokens,
+            logprobs=draft.logprobs,
+            finished=found.finished,
+            exact=parent.exact and draft.exact,
+        )
+        node._thought, node._handle = found.thought, handle
+        self._texts[parent.id, node.text] = node
+        self.register(node, found)
+        if self._aliasing:
+            self._aliasing.know(node)
+        self._emit(Added, node=node)
+        self._merge(parent, node, node.text, draft.count - 1)
+        return node
+
+    def register(self, node: Node, found: Judgement) -> None:
+        """Note the state a node stands for, and whether its path is complete."""
+        if found.key is not None:
+            self._states.setdefault(found.key, node)
+        if node.finished:
+            self._candidates.complete.append(node)
+
+    def _merge(self, parent: Node, into: Node, text: str, times: int, sigma: float | None = None) -> None:
+        into.count += times
+        self._limits.ledger.merged += times
+        for _ in range(times):
+            self._emit(Merged, parent=parent.id, into=into.id, text=text, sigma=sigma)
+
+    def _give_back(self, handle: Any) -> None:
+        if handle is not None:
+            self._engine.release(handle)

@@ -1,0 +1,141 @@
+"""What is wrong with a value a task gave, in words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from numbers import Real
+
+from pydantic import ValidationError
+
+from rksc_tot.core.plugins.settings import sentence
+from rksc_tot.core.plugins.user_code import Raised, guarded, said, shown
+from rksc_tot.core.task import Question, Task
+from rksc_tot.engine.base import Sampling
+
+
+class Fault(str):
+    """Why a thought is turned away, where that is the task's own failing and not its verdict.
+
+    ``error``: what the task raised, None where it returned something that cannot be used.
+    """
+
+    error: BaseException | None
+
+    def __new__(cls, text: object, error: BaseException | None = None) -> Fault:
+        """The text of an error that user code raised keeps the error itself."""
+        fault = super().__new__(cls, text)
+        fault.error = text.error if isinstance(text, Raised) else error
+        return fault
+
+
+def setting_faults(task: Task) -> Iterator[tuple[str, str]]:
+    """The settings of a task that no search could use, each with what is wrong as a sentence."""
+    for name in ("stop", "propose_stop"):
+        stop: object = getattr(task, name)
+        if isinstance(stop, str) or not isinstance(stop, Sequence) or not all(isinstance(text, str) for text in stop):
+            yield name, f"{name} is {shown(stop)}, not a sequence of strings such as ('\\n',)"
+        elif "" in stop:
+            yield name, f"{name} {shown(tuple(stop))} holds the empty string, which would end every thought at once"
+    for name in ("max_thought_tokens", "max_thoughts"):
+        number: object = getattr(task, name)
+        if not isinstance(number, int) or isinstance(number, bool) or number < 1:
+            yield name, f"{name} is {shown(number)}, not a whole number of at least 1"
+    for name in ("keep_stop", "accept_truncated"):
+        if not isinstance(getattr(task, name), bool):
+            yield name, f"{name} is {shown(getattr(task, name))}, not True or False"
+    usual: object = task.usual
+    if not isinstance(usual, Mapping) or not all(isinstance(settings, Mapping) for settings in usual.values()):
+        yield (
+            "usual",
+            f"usual is {shown(usual)}, not a mapping from strategies to settings such as {{'bfs': {{'k': 9}}}}",
+        )
+    if task.mode not in ("sample", "propose"):
+        yield "mode", f"mode is {shown(task.mode)}, not 'sample' or 'propose'"
+    for name in Sampling.model_fields:
+        try:
+            Sampling(**{name: getattr(task, name)})
+        except ValidationError as error:
+            yield name, sentence(error)
+
+
+def problem_fault(problem: object) -> Fault | None:
+    """What is wrong with a problem as the name of a random stream, as the end of a sentence, or None."""
+    try:
+        with guarded("its str()"):
+            text = str(problem)
+    except Raised as raised:
+        return Fault(f"has no text: {raised}", raised.error)
+    if fault := text_fault(text):
+        return Fault(fault)
+    if _has_address(problem):
+        return Fault("has an address in its str(), so that no seed would give the same search twice: write its __str__")
+    return None
+
+
+def _has_address(value: object) -> bool:
+    if isinstance(value, Mapping):
+        return any(map(_has_address, [*value.keys(), *value.values()]))
+    if isinstance(value, list | tuple | set | frozenset):
+        return any(map(_has_address, value))
+    return f"{id(value):x}" in said(value).lower()
+
+
+def text_fault(text: str) -> str | None:
+    """What is wrong with a text, as the end of a sentence, or None."""
+    return "holds half a character (a lone surrogate)" if any("\ud800" <= c <= "\udfff" for c in text) else None
+
+
+def prompt_fault(prompt: object) -> str | None:
+    """What is wrong with a prompt, as the end of a sentence, or None."""
+    if isinstance(prompt, str):
+        return text_fault(prompt) if prompt else "is empty"
+    if not isinstance(prompt, Sequence) or isinstance(prompt, bytes | bytearray):
+        return f"is {shown(prompt)}, neither a string nor a list of chat messages"
+    if not prompt:
+        return "holds no message"
+    for message in prompt:
+        if not isinstance(message, Mapping) or {"role", "content"} - message.keys():
+            return f"holds {shown(message)}, not a message with role and content"
+        if not all(isinstance(message[key], str) for key in ("role", "content")):
+            return f"holds {shown(message)}, whose role or content is not a string"
+        if fault := text_fault(message["role"] + message["content"]):
+            return fault
+    return None
+
+
+def label_fault(labels: object) -> str | None:
+    """What is wrong with the labels of a question, as a sentence, or None."""
+    if not isinstance(labels, Mapping) or not all(isinstance(label, str) for label in labels):
+        return f"the labels are {shown(labels)}, not a mapping from label to worth"
+    if len({label.strip() for label in labels}) < len(labels) or not all(label.strip() for label in labels):
+        return f"the labels {', '.join(map(repr, labels))} are empty or not distinct"
+    for label, worth in labels.items():
+        if fault := text_fault(label):
+            return f"the label {label!r} {fault}"
+        if finite(worth) is None:
+            return f"the label {label!r} is worth {shown(worth)}, not a finite number"
+    if len(labels) < 2:
+        return f"the labels are {shown(dict(labels))}: a question needs at least two"
+    return None
+
+
+def question_fault(question: object) -> str | None:
+    """What is wrong with a question, as a sentence, or None."""
+    if not isinstance(question, Question):
+        return f"question returned {shown(question)}, not a Question"
+    if fault := prompt_fault(question.text):
+        return f"the text of the question {fault}"
+    return label_fault(question.labels)
+
+
+def finite(value: object) -> float | None:
+    """A real number as a float; None for anything else, for infinities, and for what is too large for a float."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return None
+    try:
+        with guarded("float"):
+            number = float(value)
+    except Raised:
+        return None
+    return number if math.isfinite(number) else None

@@ -1,0 +1,1 @@
+"""The game of 24: task, exact solver, embedded model."""

@@ -1,0 +1,146 @@
+"""The game of 24: use four numbers, each exactly once, with + - * / to make 24."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Hashable, Sequence
+from fractions import Fraction
+from typing import Any, Literal
+
+from rksc_tot.core.errors import ConfigError, TaskError
+from rksc_tot.core.task import Path, Question, Reject, Task, Thought
+from rksc_tot.tasks.game24.arithmetic import NUMBER, apply, evaluate, reachable
+from rksc_tot.tasks.game24.expression import Expression
+from rksc_tot.tasks.game24.prompts import QUESTION, prompt_text
+from rksc_tot.tasks.game24.world import GOAL, LARGEST, State
+
+COUNT = 4
+USUAL: dict[str, dict[str, dict[str, Any]]] = {
+    "steps": {"bfs": {"b": 5, "k": 32}, "dfs": {"k": 32, "threshold": 0.5}, "beam": {"b": 5, "k": 32}},
+    "solve": {"self_consistency": {"n": 20}},
+}  # of each role: a small model finds the step that counts only among many
+LABELS = {"sure": 20.0, "likely": 1.0, "impossible": 0.001}  # the weights of the tree-of-thoughts paper
+FIX = f"write {COUNT} whole numbers from 0 to {LARGEST}, such as 4 5 6 10"
+
+_STEP = re.compile(rf"({NUMBER}) ([-+*/]) ({NUMBER}) = ({NUMBER}) \(left: ({NUMBER}(?: {NUMBER}){{0,{COUNT - 2}}})\)")
+_LONGEST_STEP = 120  # characters; a longer line is no step
+
+
+class Game24(Task):
+    """Game of 24: four numbers make 24, one step a thought, such as ``10 - 4 = 6 (left: 5 6 6)``.
+
+    Three steps are a complete path, right or not.
+
+    Parameters
+    ----------
+    role : {"steps", "solve"}
+        What the prompt asks the embedded model for: ``steps`` proposes any legal step, for a tree search; ``solve`` writes
+        a whole chain, for one-pass strategies. Only equal texts are merged then, so each chain keeps its vote.
+    """
+
+    name = "game24"
+    max_thoughts = COUNT - 1
+    max_thought_tokens = 32
+
+    def __init__(self, role: Literal["steps", "solve"] = "steps") -> None:
+        if role not in ("steps", "solve"):
+            raise ConfigError(f"game24 has no role {role!r}", hint="it is 'steps' or 'solve'")
+        self.role = role
+        self.usual = USUAL[role]
+
+    def validate(self, problem: str | Sequence[int]) -> State:
+        """The sorted numbers of ``"4 5 6 10"`` or ``[4, 5, 6, 10]``."""
+        parts = problem.replace(",", " ").split() if isinstance(problem, str) else [str(part) for part in problem]
+        for part in parts:
+            if not re.fullmatch(r"[0-9]{1,6}", part):
+                raise TaskError(f"{_short(part)} is not a whole number", hint=FIX)
+        numbers = tuple(sorted(map(int, parts)))
+        if len(numbers) != COUNT:
+            raise TaskError(f"{_short(' '.join(parts))} has {_count(len(numbers))}, not {COUNT}", hint=FIX)
+        if numbers[-1] > LARGEST:
+            raise TaskError(f"{numbers[-1]} is larger than {LARGEST}", hint=FIX)
+        if not reachable(numbers, GOAL):
+            given = " ".join(map(str, numbers))
+            raise TaskError(f"there is no way to make {GOAL} from {given}", hint="try other numbers, such as 4 5 6 10")
+        return numbers
+
+    def prompt(self, problem: State) -> str:
+        """The prompt the embedded model was trained on."""
+        return prompt_text(self.role, problem)
+
+    def parse(self, problem: State, path: Path, text: str) -> Thought:
+        """A legal step from what the path has left; its state is the sorted tuple of what is left after it."""
+        left, op, right, result, after = _read_step(text)
+        remaining = Counter(path.state if path else map(Fraction, problem))
+        for number in (left, right):
+            if not remaining[number]:
+                raise Reject(f"there is no {number} to use")
+            remaining[number] -= 1
+        if apply(left, op, right) != result:
+            raise Reject(f"{left} {op} {right} is not {result}")
+        remaining[result] += 1
+        if Counter(after) != +remaining:
+            raise Reject(f"what is left is {' '.join(map(str, sorted(remaining.elements())))}")
+        return Thought(text.strip(), tuple(sorted(after)))
+
+    def is_solution(self, problem: State, path: Path) -> bool:
+        """Whether one number is left."""
+        return len(path) == len(problem) - 1
+
+    def answer(self, problem: State, path: Path) -> str:
+        """The steps as one expression; equal computations give equal text."""
+        pool = [Expression.number(number) for number in problem]
+        for thought in path:
+            left, op, right, _, _ = _read_step(thought.text)
+            pool.append(_draw(pool, left).combine(op, _draw(pool, right)))
+        return str(pool[-1])
+
+    def check(self, problem: State, answer: object) -> bool:
+        """Whether an expression makes 24 from exactly the given numbers, in exact arithmetic; else anything is wrong."""
+        if not isinstance(answer, str):
+            return False
+        try:
+            value, used = evaluate(answer)
+        except ValueError:
+            return False
+        return value == GOAL and sorted(used) == sorted(problem)
+
+    def state_key(self, problem: State, path: Path) -> Hashable | None:
+        """What is left: two ways to it are one state, except in role ``solve``."""
+        return path.state if self.role == "steps" else None
+
+    def question(self, problem: State, path: Path) -> Question | None:
+        """Whether 24 can still be made, asked of the model's value role; role ``solve`` has none."""
+        return Question(QUESTION, LABELS) if self.role == "steps" else None
+
+
+def whole_chains() -> Game24:
+    """Game of 24 for one-pass strategies: the prompt asks for a whole chain; only equal texts are merged."""
+    return Game24(role="solve")
+
+
+def _read_step(text: str) -> tuple[Fraction, str, Fraction, Fraction, tuple[Fraction, ...]]:
+    line = text.strip()
+    if not line:
+        raise Reject("the thought is empty")
+    found = _STEP.fullmatch(line) if len(line) <= _LONGEST_STEP else None
+    if not found:
+        raise Reject("it is not a step like '10 - 4 = 6 (left: 5 6 6)'")
+    left, op, right, result, after = found.groups()
+    return Fraction(left), op, Fraction(right), Fraction(result), tuple(map(Fraction, after.split()))
+
+
+def _draw(pool: list[Expression], value: Fraction) -> Expression:
+    """Take the expression of that value out of the pool; of several, the first by text."""
+    found = min((part for part in pool if part.value == value), key=str)
+    pool.remove(found)
+    return found
+
+
+def _count(number: int) -> str:
+    return f"{number} number{'' if number == 1 else 's'}"
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= 40 else text[:37] + "...")

@@ -1,0 +1,200 @@
+"""Training documents for the embedded model, and the sets it never sees.
+
+Every document is a path: a prompt, then one step a line; a value document ends with the value question, whose
+positions carry their own targets. Random draws come from one seeded ``random.Random``.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import combinations_with_replacement
+
+from rksc_tot.tasks.game24.prompts import prompt_text
+from rksc_tot.tasks.game24.puzzles import all_puzzles
+from rksc_tot.tasks.game24.tokenizer import LABELS, TRIES
+from rksc_tot.tasks.game24.world import (
+    LARGEST,
+    State,
+    Step,
+    combine,
+    good_steps,
+    legal_steps,
+    reaches,
+    slots,
+    value_label,
+)
+
+HELD_OUT_SEED = 24
+FREE = 0  # three numbers of any range
+VALUE_MIX = {3: 0.36, FREE: 0.36, 2: 0.2, 1: 0.08}  # shares of the value documents, by how many numbers a game has left
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """What training must not contain.
+
+    ``roots``: four-number puzzles never used as a prompt. ``states``: three-number states that occur nowhere, neither in
+    a path nor in a question. ``root_puzzles`` / ``state_puzzles``: the two evaluation sets of our own; every good
+    three-number state of a ``state_puzzles`` member is in ``states``.
+    """
+
+    roots: frozenset[State]
+    states: frozenset[State]
+    root_puzzles: tuple[State, ...]
+    state_puzzles: tuple[State, ...]
+
+
+def held_out(excluded: Iterable[State] = ()) -> HeldOut:
+    """The seeded held-out sets: 100 puzzles held out as roots, 50 whose good three-number states are held out too."""
+    excluded = frozenset(excluded)
+    rng = random.Random(HELD_OUT_SEED)
+    puzzles = [p for p in all_puzzles() if p not in excluded]
+    rng.shuffle(puzzles)
+    root_puzzles, state_puzzles = tuple(puzzles[:100]), tuple(puzzles[100:150])
+    states = {step.after for p in state_puzzles for step in good_steps(p)}
+    dead = sorted({s.after for p in puzzles[150:] for s in legal_steps(p) if not reaches(s.after)})
+    states.update(rng.sample(dead, 3 * len(states)))  # states that do not reach 24, so that the label says something
+    return HeldOut(excluded | set(root_puzzles) | set(state_puzzles), frozenset(states), root_puzzles, state_puzzles)
+
+
+@dataclass
+class Document:
+    """Text pieces and what is learnt where.
+
+    ``prompt`` carries no loss, ``body`` is next-token text with loss, ``question`` (value documents) has one target a
+    token: the result each try makes (``results``), whether 24 is reached after it (``verdicts``), and the label.
+    """
+
+    prompt: str
+    body: str = ""
+    asks: bool = False
+    results: list[str] = field(default_factory=list)
+    verdicts: list[str] = field(default_factory=list)
+    label: str = ""
+    early: str = ""  # what early layers learn as the label: of three numbers a random one, for they cannot know
+    left: int = 0  # how many numbers the state asked about has
+
+
+class Generator:
+    """Draws documents; one method a role."""
+
+    def __init__(self, rng: random.Random, unseen: HeldOut) -> None:
+        self.rng = rng
+        self.unseen = unseen
+        roots = [p for p in combinations_with_replacement(range(1, 14), 4) if p not in unseen.roots]
+        self.roots = roots
+        self.solvable = [p for p in roots if reaches(p) and any(s.after not in unseen.states for s in good_steps(p))]
+
+    def walk(self, state: State, good: float, until: int = 1) -> list[Step] | None:
+        """Random steps down to ``until`` numbers; each is a good one with probability ``good``; None if held out."""
+        steps = []
+        while len(state) > until:
+            keep = good_steps(state) if self.rng.random() < good else ()
+            choices = keep or legal_steps(state)
+            if not choices:
+                return None
+            step = self.rng.choice(choices)
+            state = step.after
+            if state in self.unseen.states:
+                return None
+            steps.append(step)
+        return steps
+
+    def steps(self) -> Document:
+        """Role *propose*: a path of legal steps, half of them aimed at 24."""
+        while True:
+            root = self.rng.choice(self.solvable if self.rng.random() < 0.8 else self.roots)
+            path = self.walk(root, good=0.5)
+            if path:
+                return Document(prompt_text("steps", root), "".join(f"{s}\n" for s in path) + "<eos>")
+
+    def solve(self) -> Document:
+        """Role *whole chain*: a correct solution from the first step to the last."""
+        while True:
+            root = self.rng.choice(self.solvable)
+            path = self.walk(root, good=1.0)
+            if path:
+                return Document(prompt_text("solve", root), "".join(f"{s}\n" for s in path) + "<eos>")
+
+    def value(self) -> Document:
+        """Role *value*: a path, then the question. Half the states reach 24; a good third were never a game's."""
+        want = self.rng.random() < 0.5
+        [size] = self.rng.choices(tuple(VALUE_MIX), tuple(VALUE_MIX.values()))
+        while True:
+            found = self._free_state(want) if size == FREE else self._game_state(size)
+            if found is None or reaches(found[2]) != want:
+                continue
+            root, path, state = found
+            return Document(
+                prompt_text("steps", root),
+                "".join(f"{s}\n" for s in path),
+                asks=True,
+                results=try_results(state),
+                verdicts=try_verdicts(state),
+                label=" " + value_label(state),
+                early=" " + (value_label(state) if len(state) < 3 else self.rng.choice(LABELS)),
+                left=len(state),
+            )
+
+    def _game_state(self, size: int) -> tuple[State, list[Step], State] | None:
+        root = self.rng.choice(self.roots)
+        path = self.walk(root, good=0.6, until=size)
+        return (root, path, path[-1].after) if path else None
+
+    def _free_state(self, want: bool) -> tuple[State, list[Step], State] | None:
+        """A three-number state of any range, built backwards from 24, sometimes spoilt, with a step before it."""
+        state: State = (24,)
+        for _ in range(2):
+            state = self._split(state)
+        if not want and self.rng.random() < 0.7:
+            spoilt = list(state)
+            at = self.rng.randrange(3)
+            spoilt[at] = min(LARGEST, max(0, spoilt[at] + self.rng.choice((-3, -2, -1, 1, 2, 3))))
+            state = tuple(sorted(spoilt))
+        elif not want:
+            state = tuple(sorted(self._number() for _ in range(3)))
+        if state in self.unseen.states:
+            return None
+        if self.rng.random() < 0.5:
+            return state, [], state
+        root = self._split(state)
+        if root in self.unseen.roots:
+            return None
+        lead = [s for s in legal_steps(root) if s.after == state]
+        return (root, [self.rng.choice(lead)], state) if lead else None
+
+    def _number(self) -> int:
+        return self.rng.randint(0, self.rng.choice((13, 13, 30, 100, LARGEST)))
+
+    def _split(self, state: State) -> State:
+        """Replace one number by two that make it."""
+        while True:
+            at = self.rng.randrange(len(state))
+            made, rest = state[at], state[:at] + state[at + 1 :]
+            op, part = self.rng.choice("+-*/"), self._number()
+            other = {"+": made - part, "-": made + part, "*": made // part if part else -1, "/": made * part}[op]
+            if 0 <= other <= LARGEST and combine(min(part, other), max(part, other), op) == made:
+                return tuple(sorted((*rest, part, other)))
+
+
+def _by_try(state: State) -> dict[str, int | None]:
+    return {f"{i + 1}{op}{j + 1}": result for i, j, op, result in slots(state) if j < 3}
+
+
+def try_results(state: State) -> list[str]:
+    """For each try of the question the number it makes, or ``no``."""
+    made = _by_try(state)
+    return [" no" if made.get(t) is None else f" {made[t]}" for t in TRIES]
+
+
+def try_verdicts(state: State) -> list[str]:
+    """For each try of the question whether 24 is still reached after it."""
+    made, answers = _by_try(state), []
+    for t in TRIES:
+        result = made.get(t)
+        gone = (int(t[0]) - 1, int(t[2]) - 1)
+        ok = result is not None and reaches(tuple(sorted((*(n for i, n in enumerate(state) if i not in gone), result))))
+        answers.append(" yes" if ok else " no")
+    return answers

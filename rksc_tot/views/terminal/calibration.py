@@ -1,0 +1,54 @@
+"""The outcome of a calibration, for a person to read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from rksc_tot.evaluation.calibration import Calibration, Outcome
+from rksc_tot.policies.early_exit.cgee import EntropyStable, Margins, RivalStop, VerifySkip
+from rksc_tot.views.terminal.plain_text import one_line
+
+
+def calibrated(calibration: Calibration) -> RenderableType:
+    """What may be decided early, what it saves and what is known of its errors; or why it may not."""
+    table = Table(box=None, pad_edge=False)
+    table.add_column("mechanism")
+    for name in ("saves", "acted at", "flips", f"{1 - calibration.alpha:.0%} bound"):
+        table.add_column(name, justify="right")
+    remarks = []
+    for name, outcome, unit in (
+        ("layer exit", calibration.exit, "layers"),
+        ("the other rule", calibration.other, "layers"),
+        ("verify skip", calibration.skip, "questions"),
+        ("rival stop", calibration.rivals, "tokens"),
+    ):
+        table.add_row(name, *_figures(calibration, outcome, unit))
+        remarks.append(Text(one_line(f"{name}: {_remark(outcome)}", 400)))
+    guarantee = (
+        f"{calibration.model}, {calibration.problems} problems, {calibration.fitting} of them to make the rules. With "
+        f"confidence {1 - calibration.alpha:g}, of the decisions taken early at most {calibration.delta:.2%} differ."
+    )
+    return Group(table, Text(), *remarks, Text(one_line(guarantee, 400), style="dim"))
+
+
+def _figures(calibration: Calibration, outcome: Outcome[Any], unit: str) -> tuple[str, str, str, str]:
+    step = outcome.step
+    if step is None:
+        return "off", "", "", ""
+    bound = calibration.bound(outcome)
+    return f"{step.saved:.0%} of {unit}", f"{step.n} of {outcome.examples}", f"{step.k}", f"{bound:.2%}"
+
+
+def _remark(outcome: Outcome[Any]) -> str:
+    rule = outcome.rule
+    if isinstance(rule, VerifySkip | RivalStop):
+        return f"confidence from {rule.confidence:g}, relative margin from {rule.margin:g}"
+    if isinstance(rule, EntropyStable):
+        return f"entropy below {rule.theta:.2g}, change below {rule.epsilon:.2g} nats"
+    if isinstance(rule, Margins):
+        return "margin " + ", ".join(f"{at:.4f} at layer {layer}" for layer, at in sorted(rule.thresholds.items()))
+    return f"off, because {outcome.refused}"

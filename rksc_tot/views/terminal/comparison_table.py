@@ -1,0 +1,62 @@
+"""A comparison as a table that fits 80 columns, and the words a row may need under it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from rksc_tot.evaluation import Row
+from rksc_tot.views.terminal.plain_text import one_line
+
+
+def standings(rows: Sequence[Row]) -> RenderableType:
+    """One line a contender: solved with its 95 % interval, tokens, what sharing saved, seconds."""
+    table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold")
+    table.add_column("\nstrategy", overflow="fold", ratio=1)
+    for title in (
+        "\nsolved",
+        "\n95 %",
+        "tokens\nsampled",
+        "tokens\nverifier",
+        "tokens\nprefilled",
+        "prefill\nsaved",
+        "\ns",
+    ):
+        table.add_column(title, justify="right", no_wrap=True)
+    for row in rows:
+        table.add_row(
+            Text(one_line(row.strategy)),
+            f"{row.solved}/{row.n}",
+            f"{row.low:.0%}-{row.high:.0%}".replace("%-", "-"),
+            f"{row.tokens}",
+            f"{row.verifier_tokens}",
+            f"{row.prefill_tokens}" + ("" if row.prefill_tokens == row.distinct_tokens else "*"),
+            f"{row.prefill_saved:.0%}",
+            f"{row.seconds:.1f}",
+        )
+    notes = _failures(rows)
+    if any(row.prefill_tokens != row.distinct_tokens for row in rows):
+        notes.append(
+            Text(
+                "* more than the distinct tokens: some rows were computed again, after an eviction or where a path "
+                "that was stored earlier is walked again and its logits are gone",
+                style="dim",
+            )
+        )
+    return Group(table, *notes)
+
+
+def _failures(rows: Sequence[Row], most: int = 5) -> list[Text]:
+    """The problems on which searches failed, each error once."""
+    found = Counter((failure.problem, failure.error) for row in rows for failure in row.failures)
+    notes = [
+        Text(f"{one_line(problem)}: failed in {count} row{'' if count == 1 else 's'}: {one_line(error)}")
+        for (problem, error), count in found.most_common(most)
+    ]
+    if len(found) > most:
+        notes.append(Text(f"and {len(found) - most} more failures; --json has them all"))
+    return notes

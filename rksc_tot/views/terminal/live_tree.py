@@ -1,0 +1,169 @@
+"""A tree that grows on the terminal while the search runs: the best path and the frontier open, the rest counted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.live import Live
+from rich.text import Text
+from rich.tree import Tree
+
+from rksc_tot.core.events import Event
+from rksc_tot.views.terminal.plain_text import one_line, plain
+from rksc_tot.views.terminal.tree_model import Seen, TreeView
+
+TALLEST = 40  # lines of a tree that is written to a file or a pipe
+GUIDE = 4  # columns a level is indented by
+NARROWEST = 20  # columns a thought needs; a branch deeper than that is folded
+
+
+class LiveTree:
+    """Shows a search: ``with LiveTree("4 5 6 10") as live: live.update(event)``.
+
+    On a terminal the tree is redrawn in place, at most ``fps`` times a second; elsewhere it is written once, at the end.
+    Nothing needs colour: state is written in words and signs.
+
+    Parameters
+    ----------
+    title : str
+        Shown at the root.
+    console : rich.console.Console, optional
+        Where to write.
+    fps : float
+        Redraws a second.
+    redraw : bool
+        False: write the tree once, at the end, on a terminal too.
+    until : callable, optional
+        Called with each event; may raise BudgetReached to end the search.
+    """
+
+    def __init__(
+        self,
+        title: str,
+        *,
+        console: Console | None = None,
+        fps: float = 8,
+        redraw: bool = True,
+        until: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.title = title
+        self.view = TreeView()
+        self.console = console or Console()
+        self._redraws = redraw and self.console.is_terminal
+        self._until = until
+        self._pause = 1 / fps
+        self._drawn = 0.0
+        self._live = Live(self, console=self.console, auto_refresh=False, transient=False)
+
+    def __enter__(self) -> LiveTree:
+        if self._redraws:
+            self._live.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self._redraws:
+            self._live.refresh()
+            self._live.stop()
+        elif len(self.view.nodes) > 1:
+            self.console.print(self)
+
+    def update(self, event: Event) -> None:
+        """Take in one event and redraw if it is time."""
+        self.view.apply(event)
+        now = time.monotonic()
+        if self._redraws and now - self._drawn >= self._pause:
+            self._drawn = now
+            self._live.refresh()
+        self._until()
+
+    def settle(self, best: int) -> None:
+        """Point at the node the search has chosen."""
+        self.view.settle(best)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+        height = (options.height or console.height) - 5 if self._redraws else TALLEST
+        signs = _ASCII if options.ascii_only else _SIGNS
+        opened = self.view.open_nodes(max(5, height // 2))
+        best = set(self.view.lineage(self.view.best))
+        tree = Tree(plain(self.title, "bold"), guide_style="dim")
+        self._grow(tree, 0, opened, best, signs, options.max_width)
+        yield tree
+        yield _legend(signs, self.view.approximate)
+        yield _status(self.view, signs)
+
+    def _grow(self, tree: Tree, id: int, opened: set[int], best: set[int], signs: dict[str, Any], width: int) -> None:
+        width -= GUIDE
+        if width < NARROWEST:
+            opened = set()
+        for child in self.view.children[id]:
+            if child in opened:
+                branch = tree.add(_line(self.view.nodes[child], child in best, signs, width))
+                self._grow(branch, child, opened, best, signs, width)
+        hidden = self.view.folded(id, opened)
+        if hidden:
+            kinds = (f"{hidden[kind]} {kind}" for kind in ("pruned", "rejected", "merged") if hidden[kind])
+            folded = [f"{hidden['nodes']} folded"] if hidden["nodes"] else []
+            tree.add(Text(f"{signs['more']} {', '.join([*folded, *kinds])}", style="dim", no_wrap=True))
+
+
+_SIGNS: dict[str, Any] = {
+    "best": "▶ ",
+    "times": "×",
+    "done": "●",
+    "cut": "✗",
+    "more": "…",
+    "about": "≈",
+    "long": "ellipsis",
+}
+_ASCII: dict[str, Any] = {
+    "best": "> ",
+    "times": "x",
+    "done": "=",
+    "cut": "pruned:",
+    "more": "...",
+    "about": "~",
+    "long": "crop",
+}
+
+
+def _line(node: Seen, on_best_path: bool, signs: dict[str, Any], width: int) -> Text:
+    """``▶ thought  score ×count ● answer``, right or wrong; a thought that leaves no room for the rest is cut. ``≈`` is behind a
+    thought, or before a score, that goes by approximate KV.
+    """
+    rest = Text("" if node.exact else f" {signs['about']}")
+    if node.score is not None:
+        rest.append(f"  {'' if node.score_exact else signs['about']}{node.score:.3g}", style="cyan")
+    if node.count > 1:
+        rest.append(f"  {signs['times']}{node.count}", style="dim")
+    if node.answer is not None:
+        rest.append(f"  {signs['done']} {one_line(node.answer)}", style="bold")
+    if node.pruned:
+        rest.append(f"  {signs['cut']} {one_line(node.pruned)}", style="red")
+    thought = Text((signs["best"] if on_best_path else "") + (one_line(node.text) or "(empty)"))
+    thought.truncate(max(NARROWEST // 2, width - rest.cell_len), overflow=signs["long"])
+    style = "bold green" if on_best_path else "dim" if node.pruned else ""
+    line = Text(no_wrap=True, overflow=signs["long"], style=style)
+    return line.append_text(thought).append_text(rest)
+
+
+def _legend(signs: dict[str, Any], approximate: bool) -> Text:
+    meanings = [
+        f"{signs['best'].strip()} best path",
+        *([f"{signs['about']} upon approximate KV"] if approximate else []),
+        f"{signs['done']} answer",
+        f"{signs['times']}2 reached twice",
+        "pruned: given up",
+        f"{signs['more']} not shown",
+    ]
+    return Text("   ".join(meanings), style="dim", no_wrap=True, overflow=signs["long"])
+
+
+def _status(view: TreeView, signs: dict[str, Any]) -> Text:
+    parts = [f"{view.totals[kind]} {kind}" for kind in ("nodes", "pruned", "merged", "rejected")]
+    if view.stopped:
+        parts.append(f"stopped: {one_line(view.stopped)}")
+    return Text(", ".join(parts), style="dim", no_wrap=True, overflow=signs["long"])

@@ -1,0 +1,185 @@
+"""What a search found and what it cost, for a person to read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from rksc_tot.api.result import Result
+from rksc_tot.core.ledger import Ledger
+from rksc_tot.core.tree import Node
+from rksc_tot.views.terminal.plain_text import one_line
+
+
+def report(result: Result) -> RenderableType:
+    """The path, the answer with the task's verdict, and the ledger of a result."""
+    lines = [Text(one_line(f"{at}. {thought}")) for at, thought in enumerate(result.path, 1)]
+    return Group(
+        Text("path", style="bold"),
+        *(lines or [Text("(no thought was kept)")]),
+        _answer(result),
+        *_stopped(result),
+        *_rejections(result),
+        Text(),
+        ledger_table(result.ledger, sum(not node.exact for node in result.tree), result.numerics.get("keep")),
+        Text(_settings(result), style="dim"),
+    )
+
+
+def ledger_table(ledger: Ledger, inexact: int = 0, keep: Mapping[str, Any] | None = None) -> Table:
+    """The ledger, a figure a line. ``inexact``: nodes upon approximate KV; ``keep``: the keep policy, if there was one."""
+    seconds = ", ".join(f"{phase} {spent:.2f}" for phase, spent in sorted(ledger.seconds.items()))
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim")
+    table.add_column(overflow="fold")
+    for name, value in (
+        ("nodes", f"{ledger.nodes}, {ledger.merged} merged, {ledger.rejected} rejected{_inexact(inexact)}"),
+        ("tokens sampled", f"{ledger.tokens_sampled}"),
+        ("tokens prefilled", f"{ledger.prefill_tokens}, {ledger.distinct_tokens} distinct"),
+        ("shared, exact", f"{ledger.exact_tokens} tokens, {ledger.prefill_saved:.1%} of re-prefilling"),
+        *_shared(ledger),
+        ("verifier", f"{ledger.verifier_tokens} tokens in {ledger.verifier_calls} calls"),
+        *_early(ledger),
+        *_reduced(ledger, keep),
+        ("forward passes", f"{ledger.forward_passes}"),
+        ("peak KV", f"{ledger.peak_kv_bytes / 2**20:.2f} MiB{_evicted(ledger)}"),
+        ("seconds", seconds or "-"),
+    ):
+        table.add_row(name, value)
+    return table
+
+
+def _early(ledger: Ledger) -> list[tuple[str, str]]:
+    """What was decided early, a line for each way that was taken."""
+    lines = []
+    for name, row, what in (
+        ("layer exit", ledger.layer_exit, f"questions, {ledger.layers_saved:.0%} of all layers not run"),
+        ("verify skip", ledger.verify_skip, "groups of siblings"),
+        ("rival stop", ledger.rival_stop, "nodes"),
+    ):
+        if row.acted:
+            otherwise = f"; {row.flips} of {row.audited} audited came out otherwise" if row.audited else ""
+            lines.append((name, f"{row.acted} {what}{otherwise}"))
+    return lines
+
+
+def _shared(ledger: Ledger) -> list[tuple[str, str]]:
+    """What was shared though it is not the same, a line for each way that was taken."""
+    lines = []
+    for name, row, what in (
+        ("shared, phrasing", ledger.phrasing, "prompts"),
+        ("shared, sibling", ledger.sibling, "thoughts"),
+    ):
+        if row.acted:
+            found = (
+                f"; audited {row.audited}: KL {row.kl / row.audited:.3f}, top-1 {row.top1 / row.audited:.0%}, "
+                if row.audited
+                else ""
+            )
+            flips = f"{row.flips} decisions came out otherwise" if row.audited else "; none audited"
+            lines.append((name, f"{row.acted} {what}, {row.tokens} tokens{found}{flips}"))
+    return lines
+
+
+def _reduced(ledger: Ledger, keep: Mapping[str, Any] | None) -> list[tuple[str, str]]:
+    """What was let go of by a keep policy, if there was one, and what was drafted upon the rest."""
+    lines, kept, scores, drafts = [], ledger.keep, ledger.scores, ledger.verified
+    if keep and not kept.acted:
+        room = (
+            "no path outgrew its budget" if "budget" in keep else "the KV budget was not full of thoughts it may reduce"
+        )
+        lines.append(("KV reduced", f"never: {room}"))
+    if kept.acted:
+        told = [f"{kept.acted} times by {kept.tokens} tokens, {kept.rows} rows computed upon the rest"]
+        if kept.audited:
+            told.append(
+                f"audited {kept.audited}: mean KL {max(0.0, kept.kl / kept.audited):.3f} nats, {kept.flips} next tokens otherwise"
+            )
+        lines.append(("KV reduced", "; ".join(told)))
+    if scores.acted:
+        told = [f"{scores.acted} answers to the verifier read upon approximate KV"]
+        if scores.audited:
+            mean = scores.kl / scores.audited
+            told.append(f"audited {scores.audited}: mean KL {mean:.3f} nats, {scores.flips} likeliest labels otherwise")
+        lines.append(("scores", "; ".join(told)))
+    if drafts.drafted:
+        lines.append(
+            (
+                "drafted",
+                f"{drafts.drafted} tokens in {drafts.rounds} rounds, {drafts.accepted} accepted ({drafts.acceptance:.0%})",
+            )
+        )
+    return lines
+
+
+def _inexact(nodes: int) -> str:
+    return f", {nodes} not exact" if nodes else ""
+
+
+def _evicted(ledger: Ledger) -> str:
+    counts = (
+        (ledger.evicted_tokens, "tokens evicted"),
+        (ledger.recomputed_tokens, "recomputed"),
+        (ledger.restored_tokens, "copied back"),
+    )
+    gone = ledger.evicted_tokens or ledger.restored_tokens
+    return "; " + ", ".join(f"{count} {what}" for count, what in counts if count) if gone else ""
+
+
+def _answer(result: Result) -> Text:
+    if result.answer is None:
+        return Text(f"no answer; stopped: {one_line(result.stopped)}", style="bold yellow")
+    verdict = {True: ("right", "bold green"), False: ("wrong", "bold red"), None: ("", "bold")}[result.correct]
+    text = Text(f"answer: {one_line(result.answer)}", style="bold")
+    if verdict[0]:
+        text.append(f"  ({verdict[0]})", style=verdict[1])
+    best = result.tree[result.best]
+    if not (best.exact and best.score_exact):
+        text.append(f"  {' and '.join(_approximate(best))} upon approximate KV", style="yellow")
+    return text
+
+
+def _approximate(node: Node) -> list[str]:
+    """What of a node goes by approximate KV."""
+    return [what for what, exact in (("written", node.exact), ("scored", node.score_exact)) if not exact]
+
+
+def _stopped(result: Result) -> list[Text]:
+    """What ended the search before it was finished, where that has not been said with the answer."""
+    if result.answer is None or result.stopped == "finished":
+        return []
+    return [Text(f"stopped: {one_line(result.stopped)}", style="yellow")]
+
+
+def _rejections(result: Result) -> list[Text]:
+    """What thoughts were turned away for most often; the two commonest reasons where there is no answer."""
+    common = list(result.rejections.items())[: 2 if result.answer is None else 1]
+    return [Text(f"rejected {count}\N{MULTIPLICATION SIGN}: {one_line(reason)}") for reason, count in common]
+
+
+def _settings(result: Result) -> str:
+    parts = []
+    for name in ("strategy", "verifier", "seed"):
+        value = result.settings.get(name)
+        if isinstance(value, Mapping):
+            options = ", ".join(f"{key}={option}" for key, option in value.items() if key != "name")
+            value = f"{value.get('name', '')} ({options})" if options else value.get("name", "")
+        parts.append(f"{name} {value}")
+    return one_line(", ".join([*parts, *_memory(result), f"model {result.numerics.get('model', '?')}"]), 400)
+
+
+def _memory(result: Result) -> list[str]:
+    """How the engine held KV, where not all of it stays."""
+    keep, lossless, offload = (result.numerics.get(name) for name in ("keep", "lossless", "offload"))
+    found = [f"keep {_policy(keep)}"] if isinstance(keep, Mapping) else []
+    return [*found, *(["lossless"] if lossless else []), *([f"offload to {offload}"] if offload else [])]
+
+
+def _policy(keep: Mapping[str, Any]) -> str:
+    """A keep policy with its settings, but for what it was fitted to."""
+    settings = ", ".join(f"{name}={value}" for name, value in keep.items() if name not in ("name", "fit"))
+    return f"{keep.get('name', '')}({settings})"

@@ -1,0 +1,122 @@
+"""A run of many searches: its progress on a terminal, and what it came to."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from rksc_tot.api.outcomes import Standing, Tally
+from rksc_tot.engine.base import Engine, Usage
+from rksc_tot.views.terminal.plain_text import one_line
+
+
+@contextmanager
+def run_progress(tally: Tally, engine: Engine, console: Console, shown: bool) -> Iterator[None]:
+    """A bar with the time left, and figures under it, while the block runs; nothing where ``console`` is no terminal."""
+    if not (shown and console.is_terminal):
+        yield
+        return
+    view = _View(tally, engine)
+    with Live(view, console=console, transient=True, refresh_per_second=4):
+        yield
+
+
+class _View:
+    """What is drawn anew a few times a second, whatever the searches are doing."""
+
+    def __init__(self, tally: Tally, engine: Engine) -> None:
+        self._tally, self._engine = tally, engine
+        self._start, self._before = time.perf_counter(), engine.usage
+        columns = (BarColumn(None), MofNCompleteColumn(), TaskProgressColumn(), TimeRemainingColumn())
+        self._bar = Progress(*columns, expand=True)
+        self._work = self._bar.add_task("", total=tally.total)
+
+    def __rich__(self) -> Group:
+        self._bar.update(self._work, completed=self._tally.finished)
+        seconds = time.perf_counter() - self._start
+        said = figures(self._tally, self._before, self._engine.usage, seconds)
+        return Group(self._bar, Text(said))
+
+
+def figures(tally: Tally, before: Usage, now: Usage, seconds: float) -> str:
+    """How fast a run is, how full its passes are, what sharing saves, how much KV is in use, what was solved so far."""
+    passes = now.passes - before.passes
+    budget = "" if now.kv_budget is None else f" of {now.kv_budget / 2**20:.0f}"
+    parts = [
+        f"{tally.finished / max(seconds, 1e-9):.2f} problems/s",
+        f"{tally.spent.tokens_sampled / max(seconds, 1e-9):.0f} tokens/s",
+        f"{(now.rows - before.rows) / passes if passes else 0:.1f} rows a pass",
+        f"{tally.prefill_saved:.0%} prefill saved",
+        f"KV {now.kv_bytes / 2**20:.1f}{budget} MiB",
+    ]
+    if tally.finished and tally.solved is not None:
+        parts.append(f"{tally.solved} solved")
+    parts += [f"{count} {name}" for name, count in (("failed", tally.failed), ("refused", tally.refused)) if count]
+    return ", ".join(parts)
+
+
+def record_of_run(tally: Tally, earlier: Standing, seconds: float) -> dict[str, Any]:
+    """What all problems of a file have come to, as plain values.
+
+    ``problems``: of the file; each is ``done``, ``cut`` by a budget of the run, or ``not_started``, which includes interrupted
+    ones. Of those done, ``earlier`` are of runs before this one, ``now`` of this one; ``solved`` have a right answer, None
+    where the task checked none; ``refused``: by the task; ``failed``; ``limited``: stopped by their own budget.
+    ``tokens`` (sampled), ``prefill_saved``, ``approximate`` (problems with thoughts or scores upon approximate KV), ``seconds``
+    and ``stopped`` are of this run alone.
+    """
+    total = (tally.total or 0) + earlier.done
+    whole = Standing(tally.checks, earlier.verdicts + tally.verdicts, earlier.limited + tally.limited)
+    return {
+        "problems": total,
+        "done": whole.done,
+        "earlier": earlier.done,
+        "now": tally.done,
+        "solved": whole.solved,
+        "failed": whole.failed,
+        "refused": whole.refused,
+        "limited": whole.limited,
+        "cut": whole.cut,
+        "not_started": total - whole.finished,
+        "tokens": tally.spent.tokens_sampled,
+        "prefill_saved": tally.prefill_saved,
+        "approximate": tally.approximate,
+        "seconds": seconds,
+        "stopped": tally.stopped,
+    }
+
+
+def run_summary(record: Mapping[str, Any]) -> Table:
+    """What :func:`record_of_run` gave, a figure a line; what is zero and need not be is left out."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim")
+    table.add_column(overflow="fold")
+    again = record["earlier"] > 0
+    now = " now" if again else ""
+    rare = [
+        ("failed", "failed"),
+        ("refused by the task", "refused"),
+        ("stopped by its own budget", "limited"),
+        ("cut by the run's budget", "cut"),
+        ("not started", "not_started"),
+    ]
+    for name, value in (
+        ("problems", f"{record['problems']}"),
+        ("done", f"{record['done']}" + (f": {record['earlier']} earlier, {record['now']} now" if again else "")),
+        ("solved", "not checked" if record["solved"] is None else f"{record['solved']} of {record['done']}"),
+        *((name, f"{record[key]}") for name, key in rare if record[key]),
+        ("tokens sampled", f"{record['tokens']}{now}"),
+        ("prefill saved", f"{record['prefill_saved']:.1%}"),
+        *([("upon approximate KV", f"{record['approximate']}{now}")] if record["approximate"] else []),
+        ("seconds", f"{record['seconds']:.1f}"),
+        ("stopped", one_line(str(record["stopped"]))),
+    ):
+        table.add_row(name, Text(value))
+    return table

@@ -1,0 +1,121 @@
+"""A search of the embedded model finds the same, to the last bit, whatever runs beside it, in however little room."""
+
+import json
+import random
+import threading
+from contextlib import contextmanager
+from importlib.resources import files
+
+import pytest
+import torch
+
+from rksc_tot import load_engine, solve, solve_many
+from rksc_tot.strategies import BFS, DFS, Beam, SelfConsistency
+
+PUZZLES = json.loads((files("rksc_tot.tasks.game24") / "weights" / "held_out.json").read_text(encoding="utf-8"))[
+    "roots"
+][:3]
+SEARCHES = {
+    "bfs": ("game24", {"strategy": BFS(b=2, k=8), "verifier": "lm_value"}),
+    "dfs": ("game24", {"strategy": DFS(k=6, max_solutions=3), "verifier": "lm_value"}),
+    "beam": ("game24", {"strategy": Beam(b=2, k=4), "verifier": "likelihood"}),
+    "self_consistency": ("game24-chain", {"strategy": SelfConsistency(n=12)}),
+}
+
+
+def found(engine, search, concurrency, problems=PUZZLES):
+    """Everything the searches found, by problem: every node with its score and likelihood as they are, and the answer."""
+    task, options = SEARCHES[search]
+    run = solve_many(task, problems, engine=engine, concurrency=concurrency, **options)
+    return {outcome.problem: (outcome.result.tree.to_records(), outcome.result.answer) for outcome in run}
+
+
+@pytest.fixture(scope="module", params=SEARCHES)
+def alone(request):
+    """A search, and what it finds one problem at a time."""
+    with load_engine() as engine:
+        trees = found(engine, request.param, 1)
+        assert engine.numerics["batch_invariant"]
+        assert all(len(tree) > 8 for tree, _ in trees.values())
+        return request.param, trees
+
+
+@contextmanager
+def threads(count):
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextmanager
+def another_thread_at_work():
+    done = threading.Event()
+
+    def work():
+        matrix = torch.ones(64, 64)
+        while not done.is_set():
+            matrix @ matrix
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+@pytest.mark.parametrize("concurrency", [4, 32])
+def test_in_whatever_company_and_order(alone, concurrency):
+    search, trees = alone
+    with load_engine() as engine:
+        for seed in (1, 2):
+            shuffled = random.Random(seed).sample(PUZZLES, len(PUZZLES))
+            assert found(engine, search, concurrency, shuffled) == trees  # the second time much of it is there already
+
+
+def test_with_so_little_room_that_much_is_evicted_and_computed_again(alone):
+    search, trees = alone
+    with load_engine() as engine:
+        room = 160 * engine.bytes_per_token
+    with load_engine(kv_budget=room) as engine:
+        assert found(engine, search, 4) == trees
+        assert engine.cache.evicted_tokens > 0
+
+
+def test_in_passes_of_few_rows(alone):
+    search, trees = alone
+    with load_engine(max_batch_tokens=16) as engine:
+        assert found(engine, search, 4) == trees
+
+
+def test_on_two_threads(alone):
+    search, trees = alone
+    with threads(2), load_engine() as engine:
+        assert found(engine, search, 4, PUZZLES[:2]) == {puzzle: trees[puzzle] for puzzle in PUZZLES[:2]}
+
+
+def test_while_the_machine_is_busy_with_other_things(alone):
+    search, trees = alone
+    with another_thread_at_work(), load_engine() as engine:
+        assert found(engine, search, 4) == trees
+
+
+def test_another_seed_finds_something_else(alone):
+    search, trees = alone
+    task, options = SEARCHES[search]
+    with load_engine() as engine:
+        assert solve(task, PUZZLES[0], engine=engine, seed=1, **options).tree.to_records() != trees[PUZZLES[0]][0]
+
+
+@pytest.mark.parametrize("pack", [True, False])
+def test_a_result_says_what_numerics_it_ran_with(pack):
+    with load_engine(pack=pack) as engine:
+        numerics = solve("game24", PUZZLES[0], engine=engine, strategy=BFS(b=1, k=2)).numerics
+        assert numerics["batch_invariant"] == engine.capabilities.batch_invariant
+    assert numerics["linear"] == ("packed" if pack else "stock")
+    assert (numerics["dtype"], numerics["device"], numerics["threads"]) == ("float32", "cpu", torch.get_num_threads())
+    assert numerics["torch"] == torch.__version__

@@ -1,0 +1,212 @@
+"""Sources, plug-ins and callers that behave badly: every problem keeps its outcome, nobody waits for nothing."""
+
+import asyncio
+import itertools
+import queue
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from rksc_tot.api.solve_many import asolve_many, solve_many
+from rksc_tot.core.budget import Budget
+from rksc_tot.core.errors import ConfigError, RkscTotError
+from rksc_tot.core.task import function_task
+from rksc_tot.engine.mock.engine import MockEngine
+from rksc_tot.strategies import Strategy
+
+TASK = function_task(
+    prompt=lambda problem: f"go {problem}\n", is_solution=lambda problem, path: len(path) == 2, max_thoughts=2
+)
+STUCK = 60  # seconds after which a test that hangs fails
+
+
+def make_engine():
+    return MockEngine(lambda text, rng: f"{rng.randrange(1000)}\n")
+
+
+@pytest.fixture
+def hold():
+    """An event a source can wait for; set at the end, so that no thread stays."""
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+# -- sources -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_source_may_wait_for_what_the_loop_gives_it():
+    given = queue.Queue()
+    given.put(0)
+    run = solve_many(TASK, iter(lambda: given.get(timeout=STUCK), None), engine=make_engine(), concurrency=4)
+    seen = []
+    for outcome in run:
+        seen.append(outcome.problem)
+        given.put(outcome.problem + 1 if outcome.problem < 5 else None)
+    assert seen == [0, 1, 2, 3, 4, 5]
+
+
+async def test_searches_go_on_while_a_source_makes_its_reader_wait(hold):
+    def source():
+        yield "a"
+        assert hold.wait(STUCK)
+        yield "b"
+
+    run = asolve_many(TASK, source(), engine=make_engine(), concurrency=4)
+    seen = []
+    async for outcome in run:
+        seen.append(outcome.problem)
+        hold.set()
+    assert seen == ["a", "b"]
+
+
+def plain(hold):
+    yield "a"
+    hold.wait(STUCK)
+    raise AssertionError("waited for")
+
+
+async def asynchronous(hold):
+    yield "a"
+    await asyncio.sleep(STUCK)
+    raise AssertionError("waited for")
+
+
+@pytest.mark.parametrize("source", [plain, asynchronous])
+def test_the_seconds_of_a_run_end_a_source_that_has_nothing_to_give(source, hold):
+    run = solve_many(TASK, source(hold), engine=make_engine(), run_budget=Budget(seconds=0.2))
+    assert [outcome.problem for outcome in run] == ["a"]
+    assert run.tally.stopped == "the run's budget of 0.2 seconds is used up"
+
+
+@pytest.mark.parametrize("source", [plain, asynchronous])
+def test_a_run_whose_budget_cut_a_search_does_not_wait_for_its_source(source, hold):
+    run = solve_many(TASK, source(hold), engine=make_engine(), run_budget=Budget(nodes=1))
+    assert [outcome.verdict for outcome in run] == ["cut"]
+    assert run.tally.stopped == "the run's budget of 1 node is used up"
+
+
+def breaking(error):
+    yield from ("a", "b")
+    raise error
+
+
+async def abreaking(error):
+    for problem in ("a", "b"):
+        yield problem
+    raise error
+
+
+@pytest.mark.parametrize("source", [breaking, abreaking])
+@pytest.mark.parametrize(
+    "error",
+    [ValueError("x"), TimeoutError("x"), SystemExit(3), KeyboardInterrupt(), asyncio.CancelledError(), GeneratorExit()],
+)
+def test_what_a_source_raises_is_raised_by_the_loop_after_the_outcomes_in_hand(source, error):
+    passes = not isinstance(error, asyncio.CancelledError | GeneratorExit)
+    engine, seen = make_engine(), []
+    run = solve_many(TASK, source(error), engine=engine)
+    with pytest.raises(type(error) if passes else RkscTotError) as raised:
+        seen.extend(outcome.problem for outcome in run)
+    assert sorted(seen) == ["a", "b"]
+    assert raised.value is error if passes else type(error).__name__ in str(raised.value)
+    assert type(error).__name__ in run.tally.stopped
+    assert engine.handles == 0
+
+
+def test_no_thread_is_left_of_a_run():
+    before = set(threading.enumerate())
+    for outcome in solve_many(TASK, itertools.count(), engine=make_engine()):
+        if outcome.id > 3:
+            break
+    list(solve_many(TASK, range(3), engine=make_engine()))
+    until = time.monotonic() + STUCK
+    while set(threading.enumerate()) - before and time.monotonic() < until:
+        time.sleep(0.01)
+    assert set(threading.enumerate()) <= before
+
+
+class Says(list):
+    """A list with a length of its own."""
+
+    def __init__(self, items, length):
+        super().__init__(items)
+        self.length = length
+
+    def __len__(self):
+        return self.length()
+
+
+@pytest.mark.parametrize("length", [lambda: 1, lambda: 9, lambda: -1, lambda: 1 / 0])
+def test_a_source_is_read_to_its_end_whatever_length_it_says_it_has(length):
+    run = solve_many(TASK, Says("abc", length), engine=make_engine())
+    assert len([outcome for outcome in run if outcome.result]) == 3
+    assert (run.tally.total, run.tally.not_started, run.tally.stopped) == (3, 0, "finished")
+
+
+# -- searches ------------------------------------------------------------------------------------------------------------
+
+
+class CancelsItself(Strategy):
+    """A search that cancels its own task."""
+
+    async def run(self, search):
+        if search.problem == "bad":
+            asyncio.current_task().cancel()
+        await asyncio.sleep(0)
+
+
+def test_a_search_that_is_cancelled_from_inside_is_a_failure_and_the_others_go_on():
+    engine = make_engine()
+    run = solve_many(TASK, ["bad", "a", "bad", "b"], engine=engine, concurrency=1, strategy=CancelsItself())
+    assert [outcome.verdict for outcome in run] == ["failed", "unanswered", "failed", "unanswered"]
+    assert (run.tally.failed, run.tally.stopped, engine.handles) == (2, "finished", 0)
+
+
+# -- the end -------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_run_that_is_closed_before_it_begins_does_not_begin():
+    run = asolve_many(TASK, range(3), engine=make_engine())
+    await run.aclose()
+    with pytest.raises(ConfigError, match="gone through"):
+        async for _ in run:
+            pass
+    assert (run.tally.started, run.tally.stopped) == (0, "cancelled")
+
+
+@pytest.mark.parametrize("last", ["", "raise ValueError", "sys.exit(0)"])
+@pytest.mark.parametrize("what", ["solve_many(TASK, itertools.count(), engine=e)", "stream(TASK, 1, engine=e)"])
+def test_a_program_ends_though_it_has_not_gone_through_to_the_end(what, last):
+    program = f"""
+import itertools, sys
+from rksc_tot import solve_many, stream
+from tests.api.test_solve_many_hostile import TASK, make_engine
+e = make_engine()
+going = iter({what})
+next(going)
+{last}
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=STUCK)
+    assert ended.returncode == (1 if "raise" in last else 0)
+    assert "ignored" not in ended.stderr
+    assert ended.stderr.count("Traceback") == ended.returncode
+
+
+@pytest.mark.parametrize("what", ["solve_many(TASK, itertools.count(), engine=e)", "stream(TASK, 1, engine=e)"])
+def test_what_a_program_leaves_running_gives_its_handles_back_before_it_ends(what):
+    program = f"""
+import atexit, itertools
+from rksc_tot import solve_many, stream
+from tests.api.test_solve_many_hostile import TASK, make_engine
+e = make_engine()
+atexit.register(lambda: print(e.handles))
+going = iter({what})
+while next(going) and not e.handles:
+    pass
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=STUCK)
+    assert (ended.stdout, ended.stderr) == ("0\n", "")

@@ -1,0 +1,69 @@
+import math
+
+import pytest
+
+from benchmarks.quality.phrasing import Branch, _certified, _loosest, _mean, _outcome, measure, spearman
+from benchmarks.quality.phrasing_problems import LONG, SHORT, WORDINGS, variant
+from rksc_tot.policies.asks import Signals
+
+
+def branch(lead, same, problem=0, kl=0.1, tokens=100, reused=80, wording="w"):
+    return Branch(problem, False, wording, tokens, 5, reused, Signals(0.5, lead, 0.1, 1.0, 0.02), kl, same)
+
+
+def test_rank_correlation_is_spearmans_with_ties_averaged():
+    assert spearman([1, 2, 3], [10, 20, 30]) == pytest.approx(1)
+    assert spearman([1, 2, 3], [3, 2, 1]) == pytest.approx(-1)
+    assert spearman([1, 1, 2], [1, 2, 3]) == pytest.approx(math.sqrt(3) / 2)
+    assert spearman([1, 1, 1], [1, 2, 3]) == 0
+
+
+def test_the_loosest_threshold_is_the_last_that_agrees_enough():
+    ranked = [branch(200 - n, True) for n in range(150)] + [branch(10, False), branch(9, False)]
+    assert _loosest(ranked, "lead") == 10  # one flip in 151 is within 1 %, two in 152 are not
+    assert _loosest([branch(3, False), branch(2, True)], "lead") == math.inf
+
+
+def test_what_is_sent_back_counts_as_nothing_reused():
+    found = _outcome([(branch(1, True), True), (branch(1, False, tokens=300), False)])
+    assert found["reuse_asks"] == 80 / 400
+    assert found["top1_agreement"] == 1
+    assert (found["kept"], found["flips"], found["of"]) == (1, 0, 2)
+
+
+def test_agreement_over_many_splits_is_that_of_all_branches_kept():
+    splits = [{"kept": 1, "flips": 1, "top1_agreement": 0.0}, {"kept": 9, "flips": 0, "top1_agreement": 1.0},
+              {"kept": 0, "flips": 0, "top1_agreement": None}]  # fmt: skip
+    assert _mean(splits)["top1_agreement"] == 0.9
+    assert _mean([{"a": {"x": 1}}, {"a": {"x": 2, "why": "so"}}]) == {"a": {"x": 1.5, "why": "so"}}
+
+
+def test_a_promise_needs_branches_enough_and_stops_at_the_first_failure():
+    def outcome(threshold):
+        return {"threshold": threshold}
+
+    calm = [branch(1000 - n, True) for n in range(310)]
+    assert _certified(calm, "lead", 0.01, outcome) == {"accepted": 1, "threshold": 1000 - 309}
+    assert "299 are needed" in _certified(calm[:298], "lead", 0.01, outcome)["refused"]
+    assert "1 flips" in _certified([branch(2000, False), *calm], "lead", 0.01, outcome)["refused"]
+    late = [*calm[:300], branch(1, False), *[branch(0, True)] * 300]
+    assert _certified(late, "lead", 0.01, outcome) == {"accepted": 1, "threshold": 1000 - 299}
+
+
+def test_harm_is_learnt_from_other_problems_than_it_is_judged_on():
+    """The audited fifth alone says which wording is harmful; on the rest that rank correlates with KL."""
+    branches = [
+        branch(5.0, True, problem, kl=0.01 * (1 + problem % 3) * (1 + 9 * (wording == "b")), wording=wording)
+        for problem in range(20)
+        for wording in "ab"
+    ]
+    figures = measure(dict.fromkeys((0, 4), branches))
+    assert figures["gate_rank_correlation"]["harm"] > 0.8
+    assert figures["reuse_asks"] == 0.8
+    assert figures["of"] == 16
+
+
+def test_problems_and_wordings_are_many_and_distinct():
+    assert len({*SHORT, *LONG}) == len(SHORT) + len(LONG) >= 40
+    assert len(set(WORDINGS)) == 8
+    assert variant("3 boxes of 12", 2) == "5 boxes of 14"

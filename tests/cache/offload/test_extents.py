@@ -1,0 +1,66 @@
+"""Free rows: nobody gets a taken one, what is free can be had, and free neighbours are one."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rksc_tot.cache.offload.extents import Extents, batches, cut
+from rksc_tot.core.errors import CacheError
+
+
+@given(st.integers(0, 40), st.lists(st.tuples(st.booleans(), st.integers(0, 12), st.integers(0, 99)), max_size=60))
+def test_rows_are_disjoint_and_add_up_and_are_given_back_in_parts(rows, operations):
+    extents, taken = Extents(rows), []
+    for take, count, which in operations:
+        if take and count <= extents.free:
+            before = extents.free
+            got = extents.take(count)
+            assert sum(map(len, got)) == count == before - extents.free
+            assert all(got)
+            taken.append(got)
+        elif take:
+            with pytest.raises(CacheError, match="asked for"):
+                extents.take(count)
+        elif taken:
+            runs = taken.pop(which % len(taken))
+            back, kept = cut(runs, count)
+            assert sum(map(len, back)) == min(count, sum(map(len, runs)))
+            assert [row for run in back + kept for row in run] == [row for run in runs for row in run]
+            extents.give(back)
+            taken.append(kept)
+        extents.check_integrity(run for runs in taken for run in runs)
+
+
+def test_the_lowest_run_that_is_long_enough_is_taken():
+    extents = Extents(20)
+    whole = extents.take(20)
+    extents.give([range(2, 4), range(6, 10), range(12, 20)])
+    assert extents.take(4) == [range(6, 10)]
+    assert extents.take(1) == [range(2, 3)]
+    extents.check_integrity([range(3), range(4, 12)])
+    assert whole == [range(20)]
+
+
+def test_where_no_run_is_long_enough_several_make_up_the_number():
+    extents = Extents(10)
+    extents.take(10)
+    extents.give([range(1, 3), range(5, 8)])
+    assert extents.take(4) == [range(1, 3), range(5, 7)]
+    assert extents.free == 1
+
+
+def test_integrity_notices_a_lost_row_and_one_with_two_owners():
+    extents = Extents(6)
+    runs = extents.take(4)
+    with pytest.raises(CacheError, match="do not add up"):
+        extents.check_integrity([range(3)])
+    with pytest.raises(CacheError, match="do not add up"):
+        extents.check_integrity([*runs, range(1)])
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(1, 20)), max_size=5), st.integers(1, 9))
+def test_batches_are_the_same_rows_and_cross_no_boundary(runs, step):
+    runs = [range(start, start + length) for start, length in runs]
+    parts = list(batches(runs, step))
+    assert [row for part in parts for row in part] == [row for run in runs for row in run]
+    assert all(part and part[0] // step == part[-1] // step for part in parts)

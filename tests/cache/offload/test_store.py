@@ -1,0 +1,456 @@
+"""The offload store: what comes back is what left, bit for bit, or does not come back; the limit is hard; faults are survived."""
+
+import gc
+import logging
+import threading
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rksc_tot.cache.arena import Arena
+from rksc_tot.cache.attention_stats import Observed
+from rksc_tot.cache.offload.disk import SpillFile
+from rksc_tot.cache.offload.memory import Slabs
+from rksc_tot.cache.offload.records import Records
+from rksc_tot.cache.offload.store import OffloadStore, open_store
+from rksc_tot.core.errors import CacheError, ConfigError
+
+ROWS = 64
+WORDS = {torch.float32: torch.int32, torch.bfloat16: torch.int16, torch.float16: torch.int16}
+DTYPES = list(WORDS)
+PLAIN = [(2, 8, 8, torch.float32), (2, 8, 8, torch.float32)]
+UNLIKE = [(3, 5, 8, torch.bfloat16), (1, 16, 16, torch.float32), (4, 1, 3, torch.float16)]
+"""Heads, dims of keys and of values, dtype of each layer; the second leaves gaps between the fields of a record."""
+
+
+class SmallSlabs(Slabs):
+    SIZE = 700
+
+
+class SmallSpillFile(SpillFile):
+    BUFFER = 700
+
+
+TIERS = [Slabs, SpillFile, SmallSlabs, SmallSpillFile]
+both = pytest.mark.parametrize("named", ["cpu", "disk"])
+
+
+def filled(shapes, seed=0, rows=ROWS):
+    """An arena full of random bits, NaNs of all kinds among them."""
+    arena, drawn = Arena(rows), torch.Generator().manual_seed(seed)
+    arena.reserve(rows)
+
+    def bits(heads, dim, dtype):
+        limits = torch.iinfo(WORDS[dtype])
+        shape = (heads, arena.rows, dim)
+        return torch.randint(limits.min, limits.max, shape, generator=drawn, dtype=WORDS[dtype]).view(dtype)
+
+    with torch.inference_mode():
+        for layer, (heads, keys, values, dtype) in enumerate(shapes):
+            everywhere = torch.arange(arena.rows)
+            arena.write(layer, bits(heads, keys, dtype), bits(heads, values, dtype), everywhere)
+    return arena
+
+
+def content(arena, slots):
+    """What the slots hold, as bits."""
+    return [t[:, slots].view(WORDS[t.dtype]).clone() for layer in sorted(arena.keys) for t in arena.read(layer)]
+
+
+@torch.inference_mode()
+def wipe(arena):
+    for part in (*arena.keys.values(), *arena.values.values()):
+        part.zero_()
+
+
+def same(one, other):
+    return len(one) == len(other) and all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+def size_of(shapes):
+    return Records.of(filled(shapes)).size
+
+
+@pytest.fixture
+def warnings(caplog):
+    with caplog.at_level(logging.WARNING, logger="rksc_tot"):
+        yield lambda: [record.getMessage() for record in caplog.records]
+
+
+# -- what comes back ---------------------------------------------------------------------------------------------------
+
+OPERATION = st.tuples(
+    st.sampled_from(["stow", "stow", "split", "drop", "restore", "prefetch"]), st.integers(0, 99), st.integers(0, 14)
+)
+
+
+@pytest.mark.parametrize("shapes", [PLAIN, UNLIKE], ids=["plain", "unlike"])
+@pytest.mark.parametrize("make", TIERS)
+@given(
+    capacity=st.integers(1, 24),
+    slack=st.integers(0, 50),
+    operations=st.lists(OPERATION, max_size=30),
+    order=st.randoms(),
+)
+def test_a_store_is_a_dict_of_copies_whose_least_recently_used_go(make, shapes, capacity, slack, operations, order):
+    """Against a plain dict of cloned tensors, in the order of use."""
+    arena = filled(shapes)
+    record = Records.of(arena).size
+    limit = capacity * record + slack % record
+    store = OffloadStore("test", limit, make)
+    model, seen = {}, set()  # entry: its bits
+
+    def rows():
+        return sum(entry.tokens for entry in model)
+
+    for what, number, count in operations:
+        if what == "stow":
+            slots = list(range(number % 40, number % 40 + count)) if number % 2 else order.sample(range(ROWS), count)
+            entry = store.stow(arena, slots)
+            assert (entry is None) == (count > capacity)
+            if entry is None:
+                continue
+            while rows() + count > capacity:
+                del model[next(iter(model))]
+            model[entry] = content(arena, slots)
+            seen.add(entry)
+        elif model:
+            entry = list(model)[number % len(model)]
+            if what == "split" and entry.tokens > 1:
+                at, bits = 1 + count % (entry.tokens - 1), model.pop(entry)
+                head, tail = entry.split(at)
+                assert (head.tokens, tail.tokens) == (at, entry.tokens - at)
+                model |= {head: [b[:, :at] for b in bits], tail: [b[:, at:] for b in bits]}
+                seen |= {head, tail}
+            elif what == "drop":
+                entry.drop()
+                del model[entry]
+            elif what == "prefetch":
+                store.prefetch(entry)
+                model[entry] = model.pop(entry)
+            elif what == "restore":
+                model[entry] = model.pop(entry)
+                slots = order.sample(range(ROWS), entry.tokens)
+                others = [slot for slot in range(ROWS) if slot not in slots]
+                untouched = content(arena, others)
+                assert store.restore(entry, arena, slots)
+                assert same(content(arena, slots), model[entry])
+                assert same(content(arena, others), untouched)
+        assert {entry for entry in seen if not entry.gone} == set(model)
+        assert store.bytes == rows() * record <= limit
+        store.check_integrity()
+    for entry, bits in model.items():
+        assert store.restore(entry, arena, range(entry.tokens))
+        assert same(content(arena, range(entry.tokens)), bits)
+    assert not any(store.restore(entry, arena, range(entry.tokens)) for entry in seen - set(model))
+    assert (store.failed, store.refused_tokens) == (None, 0)
+    store.close()
+
+
+@both
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_bit_pattern_survives(named, dtype):
+    """Of 16 bits all; of 32 those with every upper and every lower half."""
+    halves = torch.arange(-(1 << 15), 1 << 15, dtype=torch.int16)
+    words = halves if dtype.itemsize == 2 else torch.stack([halves, halves.flip(0)], 1).view(torch.int32).flatten()
+    rows = words.view(dtype).view(1, 64, 1024)
+    arena = Arena(64)
+    arena.reserve(64)
+    arena.write(0, rows, rows.flip(1), torch.arange(64))
+    before = content(arena, range(64))
+    store = open_store(named, "8MiB")
+    entry = store.stow(arena, range(64))
+    wipe(arena)
+    assert store.restore(entry, arena, range(64))
+    assert same(content(arena, range(64)), before)
+    store.close()
+
+
+@both
+def test_what_was_stowed_does_not_change_with_the_arena(named):
+    arena = filled(PLAIN)
+    before = content(arena, [5, 3])
+    store = open_store(named, "1MiB")
+    entry = store.stow(arena, [5, 3])
+    wipe(arena)
+    assert store.restore(entry, arena, [60, 61])
+    assert same(content(arena, [60, 61]), before)
+    store.close()
+
+
+@both
+def test_an_arena_that_was_cleared_is_made_anew_and_grows_for_what_comes_back(named):
+    arena = filled(UNLIKE, rows=1024)
+    before = content(arena, [7, 8, 9])
+    store = open_store(named, "1MiB")
+    entry = store.stow(arena, [7, 8, 9])
+    arena.clear()
+    arena.limit = 5000
+    assert store.restore(entry, arena, [3000, 2, 3])
+    assert same(content(arena, [3000, 2, 3]), before)
+    assert arena.rows > 3000
+    store.close()
+
+
+@both
+def test_attention_to_what_was_in_the_slots_before_is_forgotten(named):
+    class Watched(Observed):
+        def forget(self, slots):
+            forgotten.extend(slots.tolist())
+
+    forgotten = []
+    arena = filled(PLAIN)
+    arena.observed = Watched()
+    store = open_store(named, "1MiB")
+    entry = store.stow(arena, [1, 2])
+    assert not forgotten
+    store.restore(entry, arena, [4, 9])
+    assert forgotten == [4, 9]
+    store.close()
+
+
+@both
+def test_counters_and_costs_tell_what_was_copied(named):
+    arena = filled(PLAIN)
+    store = open_store(named, 5 * size_of(PLAIN))
+    first = store.stow(arena, range(3))
+    assert not store.costs.copying.known
+    store.restore(first, arena, range(3))
+    store.restore(first, arena, range(3))
+    assert store.costs.copying.known
+    store.stow(arena, range(4))
+    assert (store.stowed_tokens, store.restored_tokens, store.displaced_tokens, store.refused_tokens) == (7, 6, 3, 0)
+    store.close()
+
+
+# -- the limit ---------------------------------------------------------------------------------------------------------
+
+
+@both
+def test_a_limit_of_one_token_holds_the_last_one(named):
+    arena = filled(UNLIKE)
+    store = open_store(named, size_of(UNLIKE))
+    first, second = store.stow(arena, [1]), store.stow(arena, [2])
+    assert (first.gone, second.gone) == (True, False)
+    assert store.stow(arena, [3, 4]) is None
+    assert not second.gone
+    assert store.bytes == store.limit
+    store.close()
+
+
+@both
+def test_a_limit_below_one_token_stores_nothing_and_says_so_once(named, warnings):
+    arena = filled(PLAIN)
+    store = open_store(named, size_of(PLAIN) - 1)
+    assert [store.stow(arena, [n]) for n in range(3)] == [None] * 3
+    (sentence,) = warnings()
+    assert f"its limit is {size_of(PLAIN) - 1} bytes, and one token takes {size_of(PLAIN)}" in sentence
+    assert store.bytes == 0
+    store.close()
+
+
+@both
+@pytest.mark.parametrize("use", ["restore", "prefetch"])
+def test_what_was_used_last_stays_longest(named, use):
+    arena = filled(PLAIN)
+    store = open_store(named, 2 * size_of(PLAIN))
+    first, second = store.stow(arena, [1]), store.stow(arena, [2])
+    store.restore(first, arena, [9]) if use == "restore" else store.prefetch(first)
+    store.stow(arena, [3])
+    assert (first.gone, second.gone) == (False, True)
+    store.close()
+
+
+@both
+def test_the_halves_of_an_entry_give_their_room_back_each_by_itself(named):
+    arena = filled(PLAIN)
+    store = open_store(named, 6 * size_of(PLAIN))
+    whole = store.stow(arena, range(6))
+    head, tail = whole.split(2)
+    tail.drop()
+    tail.drop()
+    assert store.bytes == 2 * size_of(PLAIN)
+    assert not store.stow(arena, range(4)).gone
+    assert (whole.gone, head.gone, tail.gone) == (True, False, True)
+    assert [half.gone for half in tail.split(1)] == [True, True]
+    store.check_integrity()
+    store.close()
+
+
+# -- what is refused ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("gpu",), "offload is 'gpu' - name one of cpu, disk"),
+        ((3,), "offload is 3"),
+        (("cpu", 0), "offload_budget 0 is no KV budget"),
+        (("disk", "-1MiB"), "'-1MiB' is no KV budget"),
+        (("disk", "1MiB", "no/such/folder"), "there is no folder 'no/such/folder'"),
+        (("disk", "1MiB", __file__), "there is no folder"),
+        (("disk", "1MiB", ""), "offload_folder is '' - give the path of a folder, or leave it out"),
+        (("disk", "1MiB", 5), "offload_folder is 5 - give the path"),
+        (("disk", "1MiB", ["/tmp"]), "offload_folder is ['/tmp'] - give the path"),
+        (("disk", "1MiB", True), "offload_folder is True - give the path"),
+        (("disk", "1MiB", b"/tmp"), "offload_folder is b'/tmp' - give the path"),
+        (("cpu", "1MiB", "."), "no use for the folder '.'"),
+    ],
+)
+def test_what_cannot_be_opened_is_a_sentence(arguments, said):
+    with pytest.raises(ConfigError) as raised:
+        open_store(*arguments)
+    assert said in str(raised.value)
+
+
+def test_a_store_stands_for_itself_and_none_for_none():
+    store = open_store("cpu", "1MiB")
+    assert open_store(store) is store
+    assert open_store(None) is None
+    for others in ({"limit": "2MiB"}, {"folder": "."}):
+        with pytest.raises(ConfigError, match="of its own - leave others out"):
+            open_store(store, **others)
+    store.close()
+    with pytest.raises(ConfigError, match="is closed"):
+        open_store(store)
+
+
+def test_what_does_not_fit_together_is_an_error_and_changes_nothing():
+    arena, store, other = filled(PLAIN), open_store("cpu", "1MiB"), open_store("cpu", "1MiB")
+    entry = store.stow(arena, range(3))
+    with pytest.raises(CacheError, match="of another shape"):
+        store.stow(filled(UNLIKE), [1])
+    with pytest.raises(CacheError, match="3 tokens"):
+        store.restore(entry, arena, range(2))
+    with pytest.raises(CacheError, match="another store"):
+        other.restore(entry, arena, range(3))
+    for at in (0, 3, -1):
+        with pytest.raises(CacheError, match="cannot split 3 tokens"):
+            entry.split(at)
+    with pytest.raises(RuntimeError):  # there is no such slot
+        store.stow(arena, [1, 5, ROWS])
+    assert store.restore(entry, arena, range(3))
+    assert store.bytes == 3 * size_of(PLAIN)
+    store.check_integrity()
+
+
+def test_integrity_notices_a_row_of_two_owners():
+    store = open_store("cpu", "1MiB")
+    arena = filled(PLAIN)
+    one, other = store.stow(arena, [1]), store.stow(arena, [2])
+    other._runs = one._runs
+    with pytest.raises(CacheError, match="do not add up"):
+        store.check_integrity()
+
+
+def test_no_memory_stops_the_store_with_one_sentence_and_loses_nothing(warnings):
+    class Boundless(Slabs):
+        SIZE = 1 << 62
+
+    arena = filled(PLAIN)
+    store = OffloadStore("memory", 1 << 61, Boundless)
+    assert [store.stow(arena, [n]) for n in range(2)] == [None, None]
+    (sentence,) = warnings()
+    assert "offload to memory stopped" in sentence
+    assert "bytes of memory are to be had" in sentence
+    assert "\n" not in sentence
+    store.check_integrity()
+
+
+# -- the end -----------------------------------------------------------------------------------------------------------
+
+
+@both
+def test_after_closing_nothing_is_there_and_nothing_is_stored_and_closing_again_does_nothing(named):
+    arena = filled(PLAIN)
+    store = open_store(named, "1MiB")
+    entry = store.stow(arena, range(3))
+    place = store._place
+    store.close()
+    store.close()
+    assert place._slabs == [] if named == "cpu" else place._file.closed
+    assert entry.gone
+    assert store.bytes == 0
+    assert not store.restore(entry, arena, range(3))
+    assert store.stow(arena, [1]) is None
+    entry.drop()
+    store.prefetch(entry)
+    store.check_integrity()
+
+
+@both
+def test_closing_before_anything_was_stored_is_closing(named):
+    store = open_store(named, "1MiB")
+    store.close()
+    assert store.stow(filled(PLAIN), [1]) is None
+
+
+def test_closing_waits_for_the_copy_that_is_under_way():
+    class Slow(Slabs):
+        def put(self, rows, arena, slots):
+            begun.set()
+            go_on.wait(20)
+            super().put(rows, arena, slots)
+
+    begun, go_on = threading.Event(), threading.Event()
+    store, arena, stowed = OffloadStore("test", 1 << 20, Slow), filled(PLAIN), []
+    copier = threading.Thread(target=lambda: stowed.append(store.stow(arena, [1])))
+    closer = threading.Thread(target=store.close)
+    copier.start()
+    begun.wait(20)
+    closer.start()
+    closer.join(0.1)
+    assert closer.is_alive()
+    assert not store.closed
+    go_on.set()
+    copier.join()
+    closer.join()
+    assert store.closed
+    assert stowed[0].gone
+
+
+@both
+def test_another_thread_may_close_at_any_moment(named):
+    arena = filled(PLAIN)
+    for _ in range(15):
+        store = open_store(named, 20 * size_of(PLAIN))
+        store.stow(arena, [0])
+        closer = threading.Thread(target=store.close)
+        closer.start()
+        while (entry := store.stow(arena, range(5))) is not None:
+            bits = content(arena, range(5))
+            if store.restore(entry, arena, range(10, 15)):
+                assert same(content(arena, range(10, 15)), bits)
+            for half in entry.split(2):
+                store.prefetch(half)
+        closer.join()
+        store.check_integrity()
+        assert store.bytes == 0
+
+
+@pytest.mark.parametrize("make", [Slabs, SpillFile])
+def test_a_store_that_is_forgotten_closes_itself_without_a_warning(make):
+    store = OffloadStore("test", 1 << 20, make)
+    entry = store.stow(filled(PLAIN), [1])
+    assert entry is not None
+    del store, entry
+    gc.collect()
+
+
+def test_memory_is_taken_as_it_is_needed_and_never_beyond_the_limit():
+    arena, record = filled(PLAIN), size_of(PLAIN)
+    places = []
+
+    def make(records, rows):
+        places.append(SmallSlabs(records, rows))
+        return places[0]
+
+    store = OffloadStore("test", 13 * record, make)
+    taken = []
+    for number in range(40):
+        store.stow(arena, [number])
+        taken.append(sum(map(len, places[0]._slabs)))
+    assert taken[0] == places[0].step < 13
+    assert taken[12:] == [13] * 28

@@ -1,0 +1,148 @@
+"""``rksc-tot fit arborkv`` and ``--keep arborkv:fit=FILE``."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from rksc_tot.cli.commands import app as cli
+from rksc_tot.cli.exits import USAGE
+from rksc_tot.evaluation.arborkv import fit as arborkv
+from rksc_tot.evaluation.arborkv.fit import MEASURING, Feature
+from rksc_tot.policies.compression.arborkv import ArborKV
+from rksc_tot.policies.compression.arborkv_fit import ArborFit
+from tests.evaluation.arborkv.conftest import PUZZLES, SEED
+from tests.game24_player import player
+
+
+@pytest.fixture(autouse=True)
+def here(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+
+
+def run(*args):
+    return CliRunner().invoke(cli.app, [*map(str, args)])
+
+
+@pytest.fixture
+def file(found):
+    found.fit.save("f.json")
+    return "f.json"
+
+
+def test_the_command_finds_what_the_function_does_and_the_same_seed_the_same(found):
+    done = run("fit", "arborkv", "game24", *PUZZLES, "--seed", SEED, "--json")
+    assert done.exit_code == 0, done.output
+    record = json.loads(done.stdout)
+    assert ArborFit.model_validate(record["fit"]) == ArborFit.load("arborkv.json") == found.fit
+    assert tuple(record["interval"]) == found.interval
+    assert [Feature(**feature) for feature in record["features"]] == found.features
+
+
+def test_a_fit_is_shown_and_written(monkeypatch, found):
+    monkeypatch.setattr(cli, "open_engine", lambda *_: player())
+    monkeypatch.setattr(arborkv, "fit_arborkv", lambda *_, **options: found)
+    done = run("fit", "arborkv", "game24", *PUZZLES, "--out", "f.json")
+    assert done.exit_code == 0, done.output
+    fit, said = found.fit, " ".join(done.stdout.split())
+    for part in ("search value", "boundary entropy", "attention", "offset", "95%: ", "0.5 is chance", "on 4 problems"):
+        assert part in said
+    for number in (f"{fit.theta[0]:.4g}", f"{fit.separation:.2f}", f"{fit.samples} thoughts", f"{fit.changed} of them"):
+        assert number in said
+    assert "written to f.json" in said
+    assert ArborFit.load("f.json") == fit
+    unknown = found._replace(fit=fit.model_copy(update={"separation": None}), interval=None)
+    monkeypatch.setattr(arborkv, "fit_arborkv", lambda *_, **options: unknown)
+    assert "not known" in run("fit", "arborkv", "game24", *PUZZLES).stdout
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no device that is always full")
+def test_a_fit_that_cannot_be_written_is_shown_all_the_same(monkeypatch, found):
+    monkeypatch.setattr(cli, "open_engine", lambda *_: player())
+    monkeypatch.setattr(arborkv, "fit_arborkv", lambda *_, **options: found)
+    monkeypatch.setattr("rksc_tot.cli.commands.fit.check_writable", lambda out: None)  # whoever may not write to /dev
+    done = run("fit", "arborkv", "game24", *PUZZLES, "--out", "/dev/full")
+    assert done.exit_code == USAGE
+    assert done.stderr == "error: '/dev/full' cannot be written: No space left on device\n"
+    assert f"{found.fit.theta[0]:.4g}" in done.stdout
+    assert "written to" not in done.stdout
+    done = run("fit", "arborkv", "game24", *PUZZLES, "--out", "/dev/full", "--json")
+    assert done.exit_code == USAGE
+    assert ArborFit.model_validate(json.loads(done.stdout)["fit"]) == found.fit
+
+
+def test_the_file_is_used_by_a_search_and_said_by_its_result(file):
+    keep = ["--keep", f"arborkv:fit={file},tail=2", "--kv-budget", "2MiB"]
+    record = json.loads(run("solve", "game24", PUZZLES[0], "--json", *keep, "--set", "k=8").stdout)
+    kept = record["numerics"]["keep"]
+    assert kept["theta"] == list(ArborFit.load(file).theta)
+    assert (kept["fit"]["task"], kept["tail"]) == ("game24", 2)
+    Path("c.toml").write_text(f'[keep]\nname = "arborkv"\nfit = "{file}"\ntail = 2\n', encoding="utf-8")
+    again = json.loads(run("solve", "game24", PUZZLES[0], "--json", "--config", "c.toml", "--set", "k=8").stdout)
+    assert again["numerics"]["keep"] == kept
+
+
+def test_a_fit_for_another_task_is_refused_before_a_model_is_loaded(monkeypatch, file):
+    monkeypatch.setattr(cli, "open_engine", lambda *_: pytest.fail("loaded"))
+    Path("mine.py").write_text(
+        "from rksc_tot.tasks.game24.task import Game24\n\nclass Mine(Game24):\n    name = 'mine'\n", encoding="utf-8"
+    )
+    Path("p.jsonl").write_text(json.dumps(PUZZLES[0]) + "\n", encoding="utf-8")
+    rest = {"solve": [PUZZLES[0]], "compare": [PUZZLES[0]], "run": ["p.jsonl", "--out", "r.jsonl"]}
+    for command in ([name, "mine:Mine", *given] for name, given in rest.items()):
+        done = run(*command, "--keep", f"arborkv:fit={file}")
+        assert done.exit_code == USAGE
+        assert "was made for something else: task game24 of 'embedded', not mine" in done.stderr
+
+
+def test_a_fit_for_another_model_is_refused(file):
+    other = ArborFit.load(file).model_copy(update={"weights": "0" * 64, "model": "elsewhere"})
+    other.save("other.json")
+    done = run("solve", "game24", PUZZLES[0], "--keep", "arborkv:fit=other.json")
+    assert done.exit_code == USAGE
+    assert "weights 000000000000 of 'elsewhere', not " in done.stderr
+
+
+def test_a_file_that_was_edited_is_refused_before_a_model_is_loaded(monkeypatch, file):
+    monkeypatch.setattr(cli, "open_engine", lambda *_: pytest.fail("loaded"))
+    record = json.loads(Path(file).read_text())
+    record["theta"][0] += 1
+    Path("edited.json").write_text(json.dumps(record))
+    done = run("solve", "game24", PUZZLES[0], "--keep", "arborkv:fit=edited.json")
+    assert done.exit_code == USAGE
+    assert "has been changed since it was written" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        ([], "no problem to learn from"),
+        ([*PUZZLES, "--out", "no/such/f.json"], "'no/such/f.json' cannot be written"),
+        ([*PUZZLES, "--model", " "], "--model is empty"),
+        ([*PUZZLES, "--kv-budget", "much"], "--kv-budget 'much' is no KV budget"),
+        ([*PUZZLES, "--strategy", "nope"], "no strategy 'nope'"),
+    ],
+)
+def test_wrong_usage_is_a_sentence_before_a_model_is_loaded(monkeypatch, args, says):
+    monkeypatch.setattr(cli, "open_engine", lambda *_: pytest.fail("loaded"))
+    done = run("fit", "arborkv", "game24", *args)
+    assert done.exit_code == USAGE, done.output
+    assert says in done.stderr
+    assert not Path("arborkv.json").exists()
+
+
+def test_too_little_to_learn_from_writes_nothing():
+    done = run("fit", "arborkv", "game24", PUZZLES[0], "--set", "k=2", "--set", "b=1")
+    assert done.exit_code == USAGE
+    assert "a fit takes 10 of either kind" in done.stderr or "nothing was answered" in done.stderr
+    assert not Path("arborkv.json").exists()
+
+
+def test_the_policy_that_measures_is_the_one_the_engine_gets(monkeypatch):
+    opened = []
+    monkeypatch.setattr(cli, "open_engine", lambda *how: opened.append(how) or player())
+    run("fit", "arborkv", "game24", *PUZZLES, "--device", "cuda", "--kv-budget", "2GiB")
+    [(model, device, dtype, memory)] = opened
+    assert (model, device, dtype, memory) == (None, "cuda", "float32", {"kv_budget": 2 << 30, "keep": MEASURING})
+    assert ArborKV(rehydrate=False) == MEASURING

@@ -1,0 +1,542 @@
+"""``rksc-tot run``: whole lines, each problem once, and a run that is gone on with equals one that was not interrupted."""
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from rksc_tot.api.jsonl import read_results
+from rksc_tot.api.solve import solve
+from rksc_tot.cli.commands import app as cli
+from rksc_tot.cli.exits import FAILED, INTERRUPTED, NOT_SOLVED, USAGE
+from rksc_tot.core.errors import ConfigError
+from rksc_tot.core.tree import ReasoningTree
+from rksc_tot.engine.mock.engine import MockEngine
+from rksc_tot.tasks.game24.task import Game24
+from tests.game24_player import judge, player, write
+
+PUZZLES = ["4 5 6 10", "1 2 3 4", "2 5 8 11", "1 1 4 6"]
+FEW = ["--set", "k=6", "--set", "b=2"]
+
+
+@pytest.fixture(autouse=True)
+def mock(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(cli, "open_engine", lambda *_: player())
+
+
+def problems(*lines, name="p.jsonl"):
+    texts = [line if isinstance(line, str) else json.dumps(line) for line in lines]
+    Path(name).write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
+    return name
+
+
+def quoted(puzzles=PUZZLES):
+    return problems(*map(json.dumps, puzzles))
+
+
+def run(*args, out="r.jsonl", few=FEW, **options):
+    return CliRunner().invoke(cli.app, ["run", "game24", *args, "--out", out, *few], **options)
+
+
+def refuse(constant):
+    raise AssertionError(constant)
+
+
+def results(out="r.jsonl"):
+    """The lines of a results file, in the order of their ids, without times."""
+    text = Path(out).read_bytes()
+    assert text == b"" or text.endswith(b"\n")
+    records = [json.loads(line, parse_constant=refuse) for line in text.splitlines()]
+    for record in records:
+        if record["result"]:
+            del record["result"]["ledger"]["seconds"]
+            del record["result"]["ledger"]["peak_kv_bytes"]  # of all searches of the moment
+    return sorted(records, key=lambda record: str(record["id"]))
+
+
+def assert_refused(result, *says):
+    assert result.exit_code == USAGE, result.output
+    assert result.stderr.startswith("error: ")
+    assert result.stderr.count("\n") == 1
+    for words in says:
+        assert words in result.stderr
+
+
+# -- results -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("concurrency", ["1", "32"])
+def test_every_problem_has_a_line_with_what_solve_finds(concurrency):
+    assert run(quoted(), "--concurrency", concurrency).exit_code == 0
+    lines = results()
+    assert [line["id"] for line in lines] == [1, 2, 3, 4]
+    for line, puzzle in zip(lines, PUZZLES, strict=True):
+        alone = solve("game24", puzzle, engine=player(), strategy=cli_strategy())
+        assert (line["problem"], line["failure"]) == (puzzle, None)
+        assert (line["result"]["answer"], line["result"]["path"]) == (alone.answer, alone.path)
+        assert line["result"]["correct"] is alone.correct
+        assert line["result"]["ledger"]["tokens_sampled"] == alone.ledger.tokens_sampled
+        assert "tree" not in line["result"]
+
+
+def cli_strategy():
+    from rksc_tot.strategies import BFS
+
+    return BFS(k=6, b=2)
+
+
+def test_other_keys_and_ids_are_carried_through_untouched():
+    given = [
+        {"problem": PUZZLES[0], "id": "a b\n", "answer": "24", "meta": {"deep": [1, None, "é\ud800"]}},
+        {"problem": PUZZLES[1], "id": 7},
+        {"problem": PUZZLES[2], "best": 1e300},
+    ]
+    assert run(problems(*given)).exit_code == 0
+    lines = {line["problem"]: line for line in results()}
+    for line in given:
+        kept = lines[line["problem"]]
+        assert {key: kept[key] for key in line} == line
+        assert set(kept) - set(line) <= {"id", "verdict", "result", "failure", "settings"}
+    assert lines[PUZZLES[2]]["id"] == 3
+
+
+def test_trees_are_written_where_they_are_wanted():
+    run(quoted(PUZZLES[:1]), "--trees")
+    [line] = results()
+    tree = ReasoningTree.from_records(line["result"]["tree"])
+    assert len(tree) == line["result"]["ledger"]["nodes"] + 1
+
+
+def test_blank_lines_a_byte_order_mark_and_windows_ends_are_no_problem():
+    Path("p.jsonl").write_bytes(b'\xef\xbb\xbf"4 5 6 10"\r\n\r\n  \n"1 2 3 4"')
+    assert run("p.jsonl").exit_code == 0
+    assert [line["id"] for line in results()] == [1, 4]
+
+
+def test_problems_may_come_from_stdin():
+    assert run("-", input='"4 5 6 10"\n').exit_code == 0
+    assert [line["problem"] for line in results()] == ["4 5 6 10"]
+
+
+@pytest.mark.parametrize("reply", ["\x1b[2J\u2028\x00\n", '"}\n', "\ud800\n", "é" * 300])
+def test_whatever_the_model_writes_a_line_is_a_line_of_json(monkeypatch, reply):
+    monkeypatch.setattr(cli, "open_engine", lambda *_: MockEngine(lambda text, rng: reply, judge))
+    monkeypatch.setattr(
+        Game24, "parse", lambda self, problem, path, text: super(Game24, self).parse(problem, path, text)
+    )
+    run(quoted(), "--trees")
+    assert len(results()) == 4
+
+
+def test_numbers_json_has_not_are_written_as_texts():
+    assert run(quoted(), "--strategy", "dfs", "--set", "threshold=-1e999", few=["--set", "k=3"]).exit_code == 0
+    assert results()[0]["settings"]["strategy"]["threshold"] == "-inf"
+    assert (
+        run(quoted(), "--resume", "--strategy", "dfs", "--set", "threshold=-1e999", few=["--set", "k=3"]).exit_code == 0
+    )
+
+
+# -- summary and exit code -----------------------------------------------------------------------------------------------
+
+
+def test_the_summary_counts_what_was_done():
+    record = json.loads(run(quoted([*PUZZLES, "1 1 1 1"]), "--json").stdout)
+    assert [record[name] for name in ("problems", "done", "refused", "failed", "not_started")] == [5, 5, 1, 0, 0]
+    assert record["solved"] == sum(bool(line["result"] and line["result"]["correct"]) for line in results())
+    assert record["tokens"] == sum(line["result"]["ledger"]["tokens_sampled"] for line in results() if line["result"])
+    assert 0 < record["prefill_saved"] < 1
+    assert record["stopped"] == "finished"
+    shown = run(quoted([*PUZZLES, "1 1 1 1"]), out="2.jsonl")
+    for part in ("problems", "solved", "refused by the task", "tokens sampled", "prefill saved", "seconds", "finished"):
+        assert part in shown.stdout
+    assert "not started" not in shown.stdout
+    assert shown.stderr == ""
+
+
+def test_a_problem_the_task_refuses_is_that_problems_failure():
+    result = run(quoted(["1 1 1 1", *PUZZLES]))
+    assert result.exit_code == 0
+    assert [line["id"] for line in results() if line["failure"]] == [1]
+    assert "no way to make 24" in results()[0]["failure"]
+    assert results()[0]["verdict"] == "refused"
+    before = Path("r.jsonl").read_bytes()
+    again = run(quoted(["1 1 1 1", *PUZZLES]), "--resume", "--json")
+    assert (again.exit_code, json.loads(again.stdout)["refused"], json.loads(again.stdout)["now"]) == (0, 1, 0)
+    assert Path("r.jsonl").read_bytes() == before
+
+
+def test_every_search_failed_is_an_error():
+    result = run(quoted(["1 1 1 1", "4 5 six 10"]))
+    assert result.exit_code == FAILED
+    assert "every search failed, such as problem 1: there is no way to make 24" in result.stderr
+    assert len(results()) == 2
+
+
+def test_an_engine_that_breaks_ends_the_run_and_what_it_took_with_it_is_done_again(monkeypatch):
+    calls = []
+
+    def breaks(text, rng):
+        calls.append(text)
+        return 1 / 0 if len(calls) > 60 else write(text, rng)
+
+    monkeypatch.setattr(cli, "open_engine", lambda *_: MockEngine(breaks, judge))
+    result = run(quoted([*PUZZLES, "1 1 3 8", "3 3 8 8"]), "--concurrency", "1")
+    assert result.exit_code == FAILED
+    assert "the writer raised ZeroDivisionError" in result.stderr
+    assert "go on with: rksc-tot " in result.stderr
+    monkeypatch.setattr(cli, "open_engine", lambda *_: player())
+    assert run(quoted([*PUZZLES, "1 1 3 8", "3 3 8 8"]), "--resume").exit_code == 0
+    assert not any(line["failure"] for line in results())
+
+
+# -- what is refused before a model is loaded ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def no_model(monkeypatch):
+    monkeypatch.setattr(cli, "open_engine", lambda *_: pytest.fail("loaded"))
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("{", "line 2 is no JSON"),
+        ("4 5 6 10", "line 2 is no JSON"),
+        ("24", "line 2 has no problem"),
+        ("null", "line 2 has no problem"),
+        ('["4 5 6 10"]', "line 2 has no problem"),
+        ('{"puzzle": "4 5 6 10"}', "line 2 has no problem"),
+        ('{"problem": NaN}', "line 2 is no JSON"),
+        ('{"problem": "x", "id": null}', "line 2 has the id None, which is neither a text nor a whole number"),
+        ('{"problem": "x", "id": 1.5}', "line 2 has the id 1.5"),
+        ('{"problem": "x", "id": true}', "line 2 has the id True"),
+        ('{"problem": "x", "id": 1}', "line 2 has the id 1 of line 1"),
+        ('{"problem": "x", "id": "1"}', "line 2 has the id '1' of line 1"),
+        ('{"problem": "x", "result": 1}', "line 2 has the key 'result'"),
+        ("[" * 99999, "line 2 is nested more than 100 deep"),
+        ('"' + "9" * 5 + '" 1', "line 2 is no JSON"),
+        ("9" * 5000, "line 2 is no JSON"),
+    ],
+)
+def test_a_broken_line_is_named(no_model, line, says):
+    assert_refused(run(problems('"4 5 6 10"', line)), "'p.jsonl': ", says)
+    assert not Path("r.jsonl").exists()
+
+
+def test_the_first_few_broken_lines_are_named_and_the_others_counted(no_model):
+    assert_refused(run(problems(*"abcdef")), "line 1 is no JSON; line 2 is no JSON; line 3 is no JSON; and 3 more")
+
+
+@pytest.mark.parametrize("content", [b"", b"\n \n", b"\xef\xbb\xbf"])
+def test_an_empty_file_is_refused(no_model, content):
+    Path("p.jsonl").write_bytes(content)
+    assert_refused(run("p.jsonl"), "'p.jsonl' holds no problem")
+
+
+def test_files_that_cannot_be_read_or_written_are_refused(no_model):
+    assert_refused(run("no/such.jsonl"), "'no/such.jsonl' cannot be read")
+    Path("latin.jsonl").write_bytes(b'"\xe9"\n')
+    assert_refused(run("latin.jsonl"), "'latin.jsonl' is not UTF-8")
+    for out in ("no/such/r.jsonl", "."):
+        assert_refused(run(quoted(), out=out), "cannot be written")
+        assert_refused(run(quoted(), "--resume", out=out), "cannot be written")
+
+
+def test_results_that_are_there_are_not_written_over(no_model):
+    Path("r.jsonl").write_text("precious", encoding="utf-8")
+    assert_refused(run(quoted()), "'r.jsonl' is there already", "--resume")
+    assert Path("r.jsonl").read_text(encoding="utf-8") == "precious"
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (["--run-max-tokens", "0"], "--run-max-tokens 0"),
+        (["--run-max-seconds", "inf"], "--run-max-seconds inf is no limit"),
+        (["--max-kv", "64 potatoes"], "'64 potatoes' is no KV budget"),
+        (["--strategy", "nope"], "no strategy 'nope'"),
+        (["--verifier", "nope"], "no verifier 'nope'"),
+        (["--model", ""], "--model is empty"),
+        (["--eviction", "fifo"], "rsbcm"),
+    ],
+)
+def test_a_wrong_value_is_refused(no_model, args, says):
+    assert_refused(run(quoted(), *args, few=[]), says)
+
+
+@pytest.mark.parametrize("args", [["--concurrency", "0"], ["--concurrency", "x"], ["--run-max-kv", "1MiB"]])
+def test_wrong_usage_is_exit_code_2(no_model, args):
+    assert run(quoted(), *args).exit_code == USAGE
+
+
+# -- going on ------------------------------------------------------------------------------------------------------------
+
+
+def whole():
+    run(quoted(), out="whole.jsonl")
+    return results("whole.jsonl")
+
+
+@pytest.mark.parametrize("kept", range(5))
+@pytest.mark.parametrize("torn", ["", '{"problem": "4 5', "null"])
+def test_a_run_gone_on_with_equals_one_that_was_not_interrupted(kept, torn):
+    expected = whole()
+    lines = Path("whole.jsonl").read_bytes().splitlines(keepends=True)
+    Path("r.jsonl").write_bytes(b"".join(lines[:kept]) + torn.encode())
+    result = run(quoted(), "--resume", "--json")
+    assert result.exit_code == 0
+    assert (json.loads(result.stdout)["earlier"], json.loads(result.stdout)["now"]) == (kept, 4 - kept)
+    assert results() == expected
+    assert not Path("r.jsonl.new").exists()
+
+
+def test_nothing_is_loaded_where_all_is_done_and_resume_may_be_the_first_run(monkeypatch):
+    assert run(quoted(), "--resume").exit_code == 0
+    monkeypatch.setattr(cli, "open_engine", lambda *_: pytest.fail("loaded"))
+    before = Path("r.jsonl").read_bytes()
+    assert run(quoted(), "--resume").exit_code == 0
+    assert Path("r.jsonl").read_bytes() == before
+
+
+def test_what_results_do_not_depend_on_may_change_when_a_run_is_gone_on_with():
+    run(quoted(PUZZLES[:2]))
+    args = ["--concurrency", "2", "--kv-budget", "64MiB", "--eviction", "lru", "--run-max-nodes", "9999"]
+    assert run(quoted(), "--resume", *args).exit_code == 0
+    assert [line["id"] for line in results()] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (["--seed", "1"], "found with seed 0, not 1"),
+        (["--set", "k=7"], "found with strategy {'name': 'bfs', 'b': 2, 'k': 6}, not"),
+        (["--verifier", "random"], "found with verifier 'lm_value', not 'random'"),
+        (["--max-nodes", "9"], "found with budget {}, not {'nodes': 9}"),
+        (["--max-kv", "1MiB"], "found with budget {}, not {'kv_bytes': 1048576}"),
+        (["--model", "other"], "found with model 'embedded', not 'other'"),
+        (["--dtype", "bfloat16"], "found with dtype 'float32', not 'bfloat16'"),
+        (["--trees"], "found with trees False, not True"),
+        (["--calibration", "embedded"], "found with rksc None, not"),
+    ],
+)
+def test_other_settings_than_those_of_before_are_refused(monkeypatch, args, says):
+    run(quoted())
+    before = Path("r.jsonl").read_bytes()
+    monkeypatch.setattr(cli, "open_engine", lambda *_: pytest.fail("loaded"))
+    assert_refused(run(quoted(), "--resume", few=[*FEW, *args]), "'r.jsonl', line 1 was ", says)
+    assert Path("r.jsonl").read_bytes() == before
+
+
+@pytest.mark.parametrize("content", ["x\n", "{}\n", '"4 5 6 10"\n', "[]\n", '{"id": 1, "problem": "4 5 6 10"}\n'])
+def test_a_file_of_something_else_is_refused_and_left_alone(no_model, content):
+    Path("r.jsonl").write_text(content, encoding="utf-8")
+    assert_refused(run(quoted(), "--resume"), "'r.jsonl', line 1 is no result")
+    assert Path("r.jsonl").read_text(encoding="utf-8") == content
+
+
+def test_results_of_other_problems_are_refused():
+    run(quoted())
+    assert_refused(run(quoted(["1 1 3 8", *PUZZLES]), "--resume"), "problem 1 ('4 5 6 10') is '1 1 3 8' now")
+    assert_refused(run(quoted(PUZZLES[:3]), "--resume"), "problem 4 ('1 1 4 6') is not among the problems")
+
+
+def test_what_failed_is_done_again(monkeypatch):
+    expected, original = whole(), Game24.prompt
+    monkeypatch.setattr(Game24, "prompt", lambda self, p: 1 / 0 if p == (1, 2, 3, 4) else original(self, p))
+    run(quoted())
+    monkeypatch.setattr(Game24, "prompt", original)
+    assert [line["id"] for line in results() if line["failure"]] == [2]
+    assert run(quoted(), "--resume").exit_code == 0
+    assert results() == expected
+
+
+# -- the run's budget ----------------------------------------------------------------------------------------------------
+
+
+def test_a_budget_of_the_run_stops_it_and_the_rest_can_be_gone_on_with():
+    expected = whole()
+    result = run(quoted(), "--run-max-nodes", "30", "--concurrency", "2", "--json")
+    assert result.exit_code == NOT_SOLVED
+    record = json.loads(result.stdout)
+    assert record["stopped"] == "the run's budget of 30 nodes is used up"
+    assert record["cut"] > 0
+    assert record["done"] + record["cut"] + record["not_started"] == 4
+    assert record["limited"] == 0
+    lines = results()
+    assert sum(line["result"]["ledger"]["nodes"] for line in lines) <= 30
+    assert [line["verdict"] for line in lines].count("cut") == record["cut"]
+    assert [line["verdict"] for line in lines].count("right") == record["solved"]
+    assert "go on with: rksc-tot " in result.stderr
+    assert run(quoted(), "--resume").exit_code == 0
+    assert results() == expected
+
+
+def test_a_budget_no_search_comes_to_its_end_within_is_called_so():
+    result = run(quoted(), "--run-max-nodes", "5", "--concurrency", "4")
+    assert result.exit_code == NOT_SOLVED
+    assert "no search finished within the run's budget; raise it or lower --concurrency\n" in result.stderr
+    enough = run(quoted(), "--resume", "--run-max-nodes", "40", "--concurrency", "1")
+    assert {line["verdict"] for line in results()} > {"cut"}
+    assert "no search finished" not in enough.stderr
+
+
+def test_a_right_answer_of_a_search_that_was_cut_is_not_yet_a_solved_problem():
+    for nodes in range(1, 99):  # one after the other, until one has an answer and is not yet done
+        Path("r.jsonl").unlink(missing_ok=True)
+        record = json.loads(run(quoted(["1 2 3 4"]), "--run-max-nodes", str(nodes), "--json").stdout)
+        [line] = results()
+        assert (line["verdict"], record["solved"], record["done"], record["cut"]) == ("cut", 0, 0, 1)
+        if line["result"]["correct"]:
+            return
+    pytest.fail("there was no right answer before the end")
+
+
+def test_searches_that_their_own_budget_stopped_are_counted():
+    record = json.loads(run(quoted(), "--max-nodes", "3", "--json").stdout)
+    assert (record["limited"], record["done"], record["solved"], record["stopped"]) == (4, 4, 0, "finished")
+    assert "solved 0 of 4" in " ".join(run(quoted(), "--max-nodes", "3", out="2.jsonl").stdout.split())
+
+
+# -- reading it again ----------------------------------------------------------------------------------------------------
+
+
+def test_a_results_file_is_read_with_its_trees_and_without_a_torn_line():
+    run(quoted(["1 1 1 1", *PUZZLES]), "--trees")
+    with Path("r.jsonl").open("ab") as file:
+        file.write(b'{"id": 9, "prob')
+    lines = list(read_results("r.jsonl"))
+    assert sorted(line["id"] for line in lines) == [1, 2, 3, 4, 5]
+    for line in lines:
+        if line["verdict"] == "refused":
+            assert line["result"] is None
+            continue
+        alone = solve("game24", line["problem"], engine=player(), strategy=cli_strategy())
+        assert line["result"]["tree"] == alone.tree
+        assert line["verdict"] == {True: "right", False: "wrong", None: "unanswered"}[alone.correct]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"verdict": "fine"},
+        {"verdict": None},
+        {"verdict": "failed"},
+        {"failure": "x"},
+        {"result": None},
+        {"settings": 1},
+    ],
+)
+def test_a_line_that_is_no_result_is_named_by_the_reader(change):
+    run(quoted(PUZZLES[:2]))
+    first, second = Path("r.jsonl").read_text(encoding="utf-8").splitlines()
+    Path("r.jsonl").write_text(f"{first}\n{json.dumps(json.loads(second) | change)}\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"^'r.jsonl', line 2 is no result"):
+        list(read_results("r.jsonl"))
+    with pytest.raises(ConfigError, match="cannot be read"):
+        list(read_results("none.jsonl"))
+
+
+def test_a_line_names_the_verifier_and_the_model_that_were_used():
+    run(quoted(PUZZLES[:1]))
+    run(quoted(PUZZLES[:1]), "--verifier", "likelihood", "--model", "embedded", out="2.jsonl")
+    said = [results(out)[0]["settings"] for out in ("r.jsonl", "2.jsonl")]
+    assert [each["verifier"] for each in said] == ["lm_value", "likelihood"]
+    assert [each["model"] for each in said] == ["embedded", "embedded"]
+    assert run(quoted(PUZZLES[:1]), "--resume", "--verifier", "lm_value").exit_code == 0
+
+
+def test_a_budget_of_kv_is_kept_by_each_search():
+    run(quoted(), "--max-kv", "200")
+    assert {line["result"]["stopped"] for line in results()} == {"the budget of 200 KV bytes is used up"}
+
+
+# -- Ctrl-C --------------------------------------------------------------------------------------------------------------
+
+
+def test_ctrl_c_leaves_whole_lines_and_says_how_to_go_on(monkeypatch):
+    expected, calls = whole(), []
+
+    def interrupted(text, rng):
+        calls.append(text)
+        if len(calls) == 70:
+            os.kill(os.getpid(), signal.SIGINT)
+        return write(text, rng)
+
+    engine = player(interrupted)
+    monkeypatch.setattr(cli, "open_engine", lambda *_: engine)
+    monkeypatch.setattr(sys, "argv", ["/bin/rksc-tot", "run", "game24", "p q.jsonl", "--out", "r.jsonl"])
+    before = signal.getsignal(signal.SIGINT)
+    result = run(quoted(), "--concurrency", "2")
+    assert result.exit_code == INTERRUPTED
+    assert "go on with: rksc-tot run --resume game24 'p q.jsonl' --out r.jsonl\n" in result.stderr
+    assert result.stderr.endswith("error: interrupted\n")
+    assert signal.getsignal(signal.SIGINT) is before
+    assert engine.handles == 0
+    done = results()
+    assert len(done) < 4
+    assert all(line in expected for line in done)
+    monkeypatch.setattr(cli, "open_engine", lambda *_: player())
+    assert run(quoted(), "--resume").exit_code == 0
+    assert results() == expected
+
+
+def test_a_sigterm_ends_it_as_a_first_ctrl_c_does_and_with_143(monkeypatch):
+    def told_to_end(text, rng):
+        if "5 11" in text.split("\n")[0]:
+            pytest.fail("went on")
+        if not ended:
+            ended.append(os.kill(os.getpid(), signal.SIGTERM))
+        return write(text, rng)
+
+    ended: list[None] = []
+    monkeypatch.setattr(cli, "open_engine", lambda *_: player(told_to_end))
+    before = signal.getsignal(signal.SIGTERM)
+    result = run(quoted(), "--concurrency", "1")
+    assert result.exit_code == 128 + signal.SIGTERM
+    assert "stopped" in result.stdout
+    assert "go on with: rksc-tot " in result.stderr
+    assert result.stderr.endswith("error: terminated\n")
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_second_ctrl_c_ends_it_at_once(monkeypatch):
+    def interrupted_twice(text, rng):
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
+        pytest.fail("went on")
+
+    monkeypatch.setattr(cli, "open_engine", lambda *_: player(interrupted_twice))
+    assert run(quoted()).exit_code == INTERRUPTED
+    assert not Path("r.jsonl").exists()
+
+
+def test_a_kill_leaves_a_file_that_can_be_gone_on_with():
+    code = "import os\nfrom rksc_tot.cli import commands, main\nfrom tests.game24_player import player, write\ncalls = []\n"
+    code += "def dies(text, rng):\n    calls.append(text)\n    if len(calls) == 70: os._exit(9)\n    return write(text, rng)\n"
+    code += "commands.open_engine = lambda *_: player(dies)\nmain()"
+    root = str(Path(__file__).parents[2])
+    done = subprocess.run(
+        [sys.executable, "-c", code, "run", "game24", quoted(), "--out", "r.jsonl", "--concurrency", "1", *FEW],
+        env={**os.environ, "PYTHONPATH": root},
+        capture_output=True,
+    )
+    assert done.returncode == 9, done.stderr
+    assert 0 < len(results()) < 4
+    assert run(quoted(), "--resume").exit_code == 0
+    assert results() == whole()
+
+
+def test_the_command_to_go_on_with_is_the_one_that_was_given():
+    from rksc_tot.cli.commands.run import _again
+
+    given = ["x/rksc-tot", "run", "game24", "a'b.jsonl", "--out", "o p", "--set", "k=1"]
+    again = shlex.split(_again(given))
+    assert again == ["rksc-tot", "run", "--resume", *given[2:]]
+    assert shlex.split(_again(again)) == again

@@ -1,0 +1,70 @@
+"""Whatever a user's code raises comes back with its name; what comes from outside passes."""
+
+import asyncio
+import threading
+
+import pytest
+
+from rksc_tot.core.plugins.user_code import Raised, guarded, named, shown
+
+
+class Mute(Exception):
+    def __str__(self):
+        raise ValueError("no text")
+
+
+class Odd:
+    def __repr__(self):
+        raise SystemExit(3)
+
+
+ERRORS = [ValueError("x"), SystemExit(0), GeneratorExit(), StopIteration(), asyncio.CancelledError(), Mute()]
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+async def test_whatever_the_block_raises_is_one_error_with_its_name(error):
+    with pytest.raises(Raised, match=rf"^the code raised {type(error).__name__}") as caught, guarded("the code"):
+        raise error
+    assert caught.value.error is error
+
+
+def test_errors_of_the_passing_kinds_are_let_through():
+    with pytest.raises(KeyError), guarded("it", LookupError):
+        raise KeyError("x")
+
+
+def test_an_interrupt_passes_in_the_main_thread_only():
+    with pytest.raises(KeyboardInterrupt), guarded("it"):
+        raise KeyboardInterrupt
+    found = []
+
+    def work():
+        try:
+            with guarded("it"):
+                raise KeyboardInterrupt
+        except Raised as raised:
+            found.append(str(raised))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert found == ["it raised KeyboardInterrupt"]
+
+
+async def test_a_cancellation_that_was_asked_for_passes():
+    async def work():
+        with guarded("it"):
+            await asyncio.sleep(10)
+
+    task = asyncio.ensure_future(work())
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+def test_a_value_without_a_text_can_be_shown():
+    assert named(Mute()) == "Mute: <Mute without a text>"
+    assert shown(Odd()) == "<Odd without a text>"
+    assert shown(10**5000) == "<int without a text>"
+    named(ValueError("\ud800")).encode()

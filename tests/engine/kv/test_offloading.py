@@ -1,0 +1,199 @@
+"""Offload: what leaves the arena comes back bit for bit, is computed where it does not, and nobody can tell but by time."""
+
+import asyncio
+import logging
+
+import pytest
+
+from rksc_tot.cache.offload.store import open_store
+from rksc_tot.core.errors import ConfigError
+from rksc_tot.core.seeds import stream_keys
+from rksc_tot.engine.base import Account, GenerateRequest, Sampling
+from rksc_tot.engine.transformers_engine.engine import TransformersEngine
+from rksc_tot.policies.compression.arborkv import ArborKV
+from rksc_tot.policies.compression.random_attention import RandomAttention
+from rksc_tot.tasks.game24.tokenizer import build_tokenizer
+from tests.engine.conftest import llama
+
+PROMPT = "4 5 6 10\n"
+
+
+def make(**options):
+    tokenizer = build_tokenizer()
+    return TransformersEngine(llama(len(tokenizer)), tokenizer, name="tiny", **options)
+
+
+async def visits(engine, account, rounds=3, k=3, tokens=24):
+    """Branches grown in turn from each other's ends, so that each round comes back to what the one before pushed out."""
+    prompt = engine.open(PROMPT, account)
+    ends, texts = [prompt], []
+    for turn in range(rounds):
+        for n, handle in enumerate(list(ends)[:4]):
+            request = GenerateRequest(handle, stream_keys(range(k), turn, n), Sampling(), tokens)
+            [found] = await engine.generate([request], account)
+            texts += [(c.text, c.tokens, c.logprobs, c.finish, c.branches, c.exact) for c in found]
+            ends += [c.handle for c in found]
+    engine.check_integrity()
+    for handle in ends:
+        engine.release(handle)
+    engine.settle()
+    return texts
+
+
+@pytest.fixture(scope="module")
+def unhurried():
+    with make() as engine:
+        account = Account()
+        texts = asyncio.run(visits(engine, account))
+        return texts, account.ledger.peak_kv_bytes, account.ledger.prefill_tokens
+
+
+def always_copy(engine):
+    engine.offload_store.costs.copy_is_cheaper = lambda *_: True
+
+
+@pytest.mark.parametrize("tier", ["cpu", "disk"])
+@pytest.mark.parametrize("keep", [None, ArborKV(tail=2, sinks=0)], ids=["evicted whole", "reduced first"])
+def test_what_comes_back_from_the_store_is_bit_for_bit_what_left(unhurried, tier, keep):
+    texts, peak, prefilled = unhurried
+    with make(kv_budget=peak // 4, offload=tier, keep=keep) as engine:
+        always_copy(engine)
+        account = Account()
+        assert asyncio.run(visits(engine, account)) == texts
+        assert account.ledger.restored_tokens > 0
+        assert account.ledger.prefill_tokens < prefilled + account.ledger.restored_tokens
+        assert account.ledger.peak_kv_bytes <= peak // 4
+        engine.offload_store.check_integrity()
+        engine.clear()
+        assert engine.offload_store.bytes == 0  # nobody refers to anything any more
+
+
+def test_to_compute_again_where_copying_is_dearer_gives_the_same(unhurried):
+    texts, peak, _ = unhurried
+    with make(kv_budget=peak // 4, offload="cpu") as engine:
+        engine.offload_store.costs.copy_is_cheaper = lambda *_: False
+        account = Account()
+        assert asyncio.run(visits(engine, account)) == texts
+        assert account.ledger.restored_tokens == 0
+        assert account.ledger.recomputed_tokens > 0
+
+
+def test_a_store_too_small_for_all_keeps_to_its_budget_and_loses_nothing(unhurried):
+    texts, peak, _ = unhurried
+    with make(kv_budget=peak // 4, offload="cpu", offload_budget=peak // 16) as engine:
+        always_copy(engine)
+        account = Account()
+        assert asyncio.run(visits(engine, account)) == texts
+        assert engine.offload_store.bytes <= peak // 16
+        assert engine.offload_store.displaced_tokens > 0
+        engine.offload_store.check_integrity()
+
+
+def test_a_disk_that_fills_up_is_said_once_and_costs_no_more_than_time(unhurried, monkeypatch, caplog):
+    texts, peak, _ = unhurried
+    with make(kv_budget=peak // 4, offload="disk") as engine, caplog.at_level(logging.WARNING, "rksc_tot"):
+        always_copy(engine)
+        stow, calls = engine.offload_store.stow, []
+
+        def fills_up(arena, slots):
+            calls.append(slots)
+            if len(calls) == 4:
+                engine.offload_store._fail("No space left on device")
+            return stow(arena, slots)
+
+        monkeypatch.setattr(engine.offload_store, "stow", fills_up)
+        account = Account()
+        assert asyncio.run(visits(engine, account)) == texts
+        assert len(calls) > 4
+        assert account.ledger.recomputed_tokens > 0
+    assert [r.getMessage() for r in caplog.records if "No space left" in r.getMessage()] != []
+    assert sum("No space left" in r.getMessage() for r in caplog.records) == 1
+
+
+def test_what_comes_back_damaged_is_computed(unhurried, monkeypatch, caplog):
+    texts, peak, _ = unhurried
+    with make(kv_budget=peak // 4, offload="cpu") as engine, caplog.at_level(logging.WARNING, "rksc_tot"):
+        always_copy(engine)
+        restore, calls = engine.offload_store.restore, []
+
+        def damaged(stowed, arena, slots):
+            calls.append(stowed)
+            if len(calls) % 2:
+                stowed.drop()
+                return False
+            return restore(stowed, arena, slots)
+
+        monkeypatch.setattr(engine.offload_store, "restore", damaged)
+        assert asyncio.run(visits(engine, Account())) == texts
+        assert len(calls) > 2
+
+
+def test_lossy_kv_is_never_stowed():
+    with make(keep=RandomAttention(budget=12, recent=3), kv_budget="1MiB", offload="cpu") as engine:
+        stow, stowed = engine.offload_store.stow, []
+        tree = engine.cache
+
+        def watched(arena, slots):
+            [segment] = [s for s in tree.segments() if s.slots == list(slots)]
+            stowed.append(segment)
+            assert segment.exact
+            assert segment.kept is None
+            assert all(above.exact for above in segment.lineage())
+            return stow(arena, slots)
+
+        engine.offload_store.stow = watched
+        asyncio.run(visits(engine, Account()))
+        assert stowed
+
+
+def test_with_lossless_drafts_resident_kv_stays_within_a_budget_that_all_of_it_exceeds(unhurried):
+    texts, peak, _ = unhurried
+    budget = peak // 4
+    with make(keep=RandomAttention(budget=16, recent=4), lossless=True, kv_budget=budget, offload="cpu") as engine:
+        most = []
+        compute = engine._stepper._compute
+
+        def watched(claims):
+            compute(claims)
+            most.append(engine.cache.pool.used * engine.bytes_per_token)
+
+        engine._stepper._compute = watched
+        account = Account()
+        assert asyncio.run(visits(engine, account)) == texts
+        assert max(most) <= budget
+        verified = account.ledger.verified
+        assert verified.drafted == verified.accepted + verified.rejected > 0
+
+
+def test_a_store_that_is_given_is_closed_with_the_engine():
+    store = open_store("cpu", "1MiB")
+    with make(offload=store) as engine:
+        assert engine.offload_store is store
+    assert store.closed
+
+
+@pytest.mark.parametrize("tier", ["cpu", "disk"])
+async def test_rows_that_heads_are_about_to_share_out_are_stowed_where_they_were(tier):
+    with make(keep=RandomAttention(budget=12, recent=3), offload=tier) as engine:
+        always_copy(engine)
+        account = Account()
+        handle = engine.open(PROMPT, account)
+        request = GenerateRequest(handle, stream_keys(range(1), 0), Sampling(temperature=1.5), 60)
+        [[written]] = await engine.generate([request], account)
+        assert not written.exact
+        assert await engine.rehydrate([written.handle], account) == [True]
+        assert account.ledger.restored_tokens > 0
+        [[kl, same]] = await engine.against_full([written.handle], account)
+        assert same
+        assert kl == pytest.approx(0, abs=1e-9)
+
+
+def test_a_store_that_holds_no_token_is_refused():
+    with pytest.raises(ConfigError, match=r"an offload budget of \d+ bytes - one token of this model takes \d+ bytes"):
+        make(offload="cpu", offload_budget=10)
+
+
+def test_a_store_has_one_engine():
+    store = open_store("cpu", "1MiB")
+    with make(offload=store), pytest.raises(ConfigError, match="has an engine - give each engine a store of its own"):
+        make(offload=store)

@@ -1,0 +1,152 @@
+"""Packed linear layers: the same numbers to rounding, and the model back as it was."""
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from benchmarks.quality.exactness import families, tree_difference
+from rksc_tot.cache.arena import Arena
+from rksc_tot.core.errors import UnsupportedModel
+from rksc_tot.engine import TransformersEngine
+from rksc_tot.engine.model.onednn_linear import PackedLinear, Product, worth_packing
+from rksc_tot.engine.model.probe import probe
+from rksc_tot.tasks.game24.tokenizer import build_tokenizer
+from tests.engine.conftest import llama
+
+
+def build(family):
+    torch.manual_seed(0)
+    return AutoModelForCausalLM.from_config(families()[family], dtype=torch.float32).eval()
+
+
+def kinds(model):
+    return [type(module) for module in model.modules()]
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen2", "gpt_neox", "gemma2", "gpt2"])  # with and without biases
+def test_a_tree_on_packed_layers_equals_plain_passes_on_stock_ones(family):
+    model = build(family)
+    before, names = kinds(model), list(model.state_dict())
+    forward, capabilities = probe(model, Arena(1 << 30), packed=True)
+    assert capabilities.route == "fast"
+    assert capabilities.layers
+    assert forward.packed
+    assert PackedLinear in kinds(model)
+    assert list(model.state_dict()) == names
+    assert tree_difference(forward, "fast", seed=1, size=3) <= 1e-4
+    forward.give_back()
+    assert kinds(model) == before
+
+
+def test_what_is_measured_against_never_runs_on_packed_layers():
+    forward, _ = probe(build("llama"), Arena(1 << 30), packed=True)
+    plain = forward.plain([5, 6, 7])
+    stock, _ = probe(build("llama"), Arena(1 << 30))
+    assert torch.equal(plain, stock.plain([5, 6, 7]))
+    forward.take("fast")
+    assert PackedLinear in kinds(forward.model)
+
+
+def test_closing_the_engine_gives_the_model_back_though_another_is_using_it():
+    tokenizer = build_tokenizer()
+    model = llama(len(tokenizer))
+    before = kinds(model)
+    first = TransformersEngine(model, tokenizer, pack=True)
+    assert first.numerics["linear"] == "packed"
+    second = TransformersEngine(model, tokenizer, pack=True)
+    first.close()
+    assert kinds(model) == before
+    assert model(input_ids=torch.tensor([[5, 6]])).logits.isfinite().all()
+    second.close()
+    assert kinds(model) == before
+
+
+def test_a_model_that_is_refused_is_given_back_too():
+    model = build("llama")
+    before = kinds(model)
+    model.lm_head.register_forward_hook(lambda module, args, out: out + torch.rand(1))
+    with pytest.raises(UnsupportedModel):
+        probe(model, Arena(1 << 30), packed=True)
+    assert kinds(model) == before
+
+
+def test_a_layer_somebody_watches_is_left_alone():
+    model = build("llama")
+    seen = []
+    watched = model.model.layers[0].mlp.up_proj
+    watched.register_forward_hook(lambda module, args, out: seen.append(out.shape))
+    probe(model, Arena(1 << 30), packed=True)
+    assert model.model.layers[0].mlp.up_proj is watched
+    assert type(model.model.layers[1].mlp.up_proj) is PackedLinear
+    assert seen
+
+
+def test_float16_is_never_packed():
+    model = build("llama").to(torch.float16)
+    assert not worth_packing(model)
+    before = kinds(model)
+    forward, _ = probe(model, Arena(1 << 30), packed=True)
+    assert kinds(model) == before
+    forward.give_back()
+
+
+@pytest.mark.parametrize("computes", [True, False])
+def test_bfloat16_is_packed_where_the_processor_computes_in_it(monkeypatch, computes):
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: computes)
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
+    model = build("llama").to(torch.bfloat16)
+    assert worth_packing(model) == computes
+    forward, capabilities = probe(model, Arena(1 << 30), packed=True)
+    assert (PackedLinear in kinds(model)) == computes
+    assert capabilities.route == "fast"
+    forward.give_back()
+
+
+def alone(layer):
+    return PackedLinear(layer, Product([layer]), slice(None))
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_layers_that_read_the_same_input_are_one_product_with_the_same_bits(bias):
+    torch.manual_seed(0)
+    layers = [torch.nn.Linear(48, width, bias=bias) for width in (48, 16, 16)]
+    product = Product(layers)
+    first = [0, 48, 64, 80]
+    joined = [PackedLinear(layer, product, slice(a, b)) for layer, a, b in zip(layers, first, first[1:], strict=False)]
+    with torch.inference_mode():
+        for rows in (torch.randn(3, 48), torch.randn(1, 5, 48)):
+            for layer, twin in zip(layers, joined, strict=True):
+                assert torch.equal(twin(rows), alone(layer)(rows))
+        one, other = torch.randn(2, 48), torch.randn(2, 48)
+        joined[0](one)  # whoever leaves early leaves nothing behind for the next
+        assert torch.equal(joined[1](other), alone(layers[1])(other))
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen2"])
+def test_the_layers_that_read_the_same_input_are_found_by_trying(family):
+    model = build(family)
+    forward, _ = probe(model, Arena(1 << 30), packed=True)
+    layer = model.model.layers[0]
+    assert layer.self_attn.q_proj._product is layer.self_attn.k_proj._product is layer.self_attn.v_proj._product
+    assert layer.mlp.gate_proj._product is layer.mlp.up_proj._product
+    assert layer.mlp.down_proj._product is not layer.mlp.up_proj._product is not layer.self_attn.o_proj._product
+    forward.give_back()
+    assert type(layer.mlp.up_proj) is torch.nn.Linear
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    ("inputs", "outputs"), [(160, 80), (576, 192), (1536, 576)]
+)  # the last: more than LONE_FEATURES
+def test_a_row_is_the_same_whatever_the_others_are(dtype, inputs, outputs):
+    if dtype == torch.bfloat16 and not torch.cpu._is_avx512_bf16_supported():
+        pytest.skip("this processor does not compute in bfloat16")
+    torch.manual_seed(0)
+    packed = alone(torch.nn.Linear(inputs, outputs, dtype=dtype))
+    rows = torch.randn(40, inputs, dtype=dtype)
+    with torch.inference_mode():
+        together = packed(rows)
+        for count in (1, 2, 3, 5, 8, 17):
+            assert torch.equal(packed(rows[:count]), together[:count])
+        assert torch.equal(packed(rows[None, :1]), together[None, :1])
+        assert torch.equal(packed(rows[0]), together[0])

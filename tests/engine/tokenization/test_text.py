@@ -1,0 +1,109 @@
+"""Stop strings, cuts, and labels."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rksc_tot.core.errors import EngineError
+from rksc_tot.engine.tokenization.text import Cut, Written, continuation, cut_at, find_stop, label_tokens
+from rksc_tot.tasks.game24.tokenizer import build_tokenizer
+from tests.engine.conftest import byte_tokenizer
+
+TEXT = st.text(alphabet=st.characters(codec="utf-8", exclude_categories=("Cs",)), max_size=40)
+
+
+@given(TEXT, TEXT)
+def test_pushing_tokens_one_by_one_gives_the_whole_text(before, text):
+    tokenizer = byte_tokenizer()
+    ids = tokenizer.encode(text)
+    written = Written(tokenizer, tokenizer.encode(before))
+    for token in ids:
+        written.push(token)
+    assert written.text == text.replace("�", "") or "�" in text
+    if "�" not in text:
+        assert written.text == text
+        assert written.ends == sorted(written.ends)
+
+
+def test_a_fork_does_not_write_into_its_twin():
+    tokenizer = byte_tokenizer()
+    written = Written(tokenizer, [])
+    written.push(tokenizer.encode("a")[0])
+    twin = written.fork()
+    twin.push(tokenizer.encode("b")[0])
+    assert (written.text, twin.text) == ("a", "ab")
+
+
+@pytest.mark.parametrize(
+    ("text", "searched", "stop", "expected"),
+    [
+        ("ab\ncd", 2, ("\n",), (2, 3)),
+        ("abENDcd", 4, ("END",), (2, 5)),  # begun before what was searched
+        ("ab", 0, ("\n",), None),
+        ("a.\n\n", 1, ("\n", "\n\n"), (2, 4)),  # the longest at the earliest place
+        ("xSTOPy\n", 1, ("\n", "STOP"), (1, 5)),
+    ],
+)
+def test_the_earliest_then_longest_stop_counts(text, searched, stop, expected):
+    assert find_stop(text, searched, stop) == expected
+
+
+@pytest.mark.parametrize(
+    ("ends", "text", "length", "cut"),
+    [
+        ([1, 3, 6], "abcdef", 6, Cut(3, "")),
+        ([1, 3, 6], "abcdef", 3, Cut(2, "")),
+        ([1, 3, 6], "abcdef", 5, Cut(2, "de")),  # through a token
+        ([3, 3, 4], "abcd", 3, Cut(1, "")),  # the second token's bytes belong to "d"
+        ([0, 0], "", 0, Cut(0, "")),
+    ],
+)
+def test_a_cut_keeps_whole_tokens_and_the_rest_as_text(ends, text, length, cut):
+    assert cut_at(ends, text, length) == cut
+
+
+@pytest.mark.parametrize("make", [byte_tokenizer, build_tokenizer])
+def test_a_continuation_says_exactly_its_text(make):
+    tokenizer = make()
+    for text in (" 4 5\n", "10 - 4 = 6 (left: 5 6 6)\n"):
+        assert tokenizer.decode(continuation(tokenizer, text)) == text
+
+
+@given(st.lists(TEXT, min_size=1, max_size=4))
+def test_seams_between_continuations_change_nothing_before_them(pieces):
+    tokenizer = byte_tokenizer()
+    ids = []
+    for piece in pieces:
+        more = continuation(tokenizer, piece)
+        assert tokenizer.decode(ids + more).startswith(tokenizer.decode(ids).rstrip("�"))
+        ids += more
+    assert tokenizer.decode(ids) == "".join(pieces)
+
+
+def test_all_spellings_of_a_label_are_counted():
+    tokenizer = byte_tokenizer()
+    yes, no = label_tokens(tokenizer, ("yes", "no"))
+    assert set(yes) >= {tokenizer.convert_tokens_to_ids("yes"), tokenizer.convert_tokens_to_ids("Ġyes")}
+    assert not set(yes) & set(no)
+
+
+@pytest.mark.parametrize("labels", [("yes",), ("yes", "yes"), ("yes", " ")])
+def test_labels_must_be_two_different_words(labels):
+    with pytest.raises(EngineError, match="two or more different words"):
+        label_tokens(byte_tokenizer(), labels)
+
+
+@pytest.mark.parametrize("labels", [("yes", "yesterday"), ("no", "nope")])
+def test_a_label_never_loses_its_main_spelling_to_a_longer_one(labels):
+    with pytest.raises(EngineError, match="cannot be told from"):
+        label_tokens(byte_tokenizer(), labels)
+
+
+def test_half_a_surrogate_pair_is_refused():
+    with pytest.raises(EngineError, match="is no character"):
+        continuation(byte_tokenizer(), "a\ud800")
+
+
+def test_labels_with_the_same_first_token_are_refused():
+    with pytest.raises(EngineError, match="cannot be told from"):
+        label_tokens(byte_tokenizer(), ("quite", "quiet"))

@@ -1,0 +1,419 @@
+import asyncio
+import threading
+
+import pytest
+import torch
+import transformers as t
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rksc_tot.cache.arena import Arena
+from rksc_tot.core.errors import CacheError, EngineError, UnsupportedModel
+from rksc_tot.engine import TransformersEngine
+from rksc_tot.engine.attention.plan import Block
+from rksc_tot.engine.base import Account, GenerateRequest, Sampling
+from rksc_tot.engine.model import hf_compat as compat
+from rksc_tot.engine.model.forward import Forward
+from rksc_tot.engine.transformers_engine.kv_splice import overlap
+from rksc_tot.engine.transformers_engine.prompt_reuse import Phrasings, open_phrasing
+from rksc_tot.engine.transformers_engine.rope_shift import find_rotation
+from rksc_tot.policies.asks import Phrasing
+from rksc_tot.tasks.game24.tokenizer import build_tokenizer
+from tests.engine.conftest import SHAPE, byte_tokenizer, llama
+
+PROBLEM = "A shed holds 7 rakes and 12 spades; 5 are lent out. "
+REFERENCE, BRANCH = f"Solve: {PROBLEM}Answer", f"Here is a longer question. {PROBLEM}Show it"
+ALL = {"gate": "lead", "threshold": -1e9}
+
+
+def share(engine, rule, prompt=BRANCH, reference=REFERENCE, account=None, sharing=None, key=0):
+    """Open a reference and a branch; returns reference handle, branch handle, verdict."""
+    account = account or Account()
+    sharing = sharing or Phrasings(engine._stepper)
+    lender = engine.open(reference, account)
+    return lender, *asyncio.run(open_phrasing(engine, sharing, prompt, lender, rule, account, key))
+
+
+def text(engine, handle, tokens=8):
+    request = GenerateRequest(handle, (1,), Sampling(temperature=0), tokens)
+    [[done]] = asyncio.run(engine.generate([request], Account()))
+    engine.release(done.handle)
+    return done.tokens
+
+
+def by_hand(model, reference, branch, shared):
+    """Last logits of the branch on KV taken over, with nothing but transformers and Llama's own formula."""
+    half = model.model.rotary_emb.inv_freq
+    angle = (shared.target - shared.source) * torch.cat([half, half])
+
+    def turn(keys):
+        a, b = keys.chunk(2, -1)
+        return keys * angle.cos() + torch.cat([-b, a], -1) * angle.sin()
+
+    name, end = compat.cache_keyword(model), shared.target + shared.length
+    with torch.no_grad():
+        lent, cache = t.DynamicCache(), t.DynamicCache()
+        model(input_ids=torch.tensor([reference]), use_cache=True, **{name: lent})
+        model(input_ids=torch.tensor([branch[: shared.target]]), use_cache=True, **{name: cache})
+        for layer, (source, target) in enumerate(zip(lent.layers, cache.layers, strict=True)):
+            run = slice(shared.source, shared.source + shared.length)
+            cache.update(turn(source.keys[:, :, run]), source.values[:, :, run], layer)
+            assert target.keys.shape[2] == end
+        positions = torch.arange(end, len(branch))[None]
+        return model(
+            input_ids=torch.tensor([branch[end:]]), position_ids=positions, use_cache=True, **{name: cache}
+        ).logits[0, -1]
+
+
+@pytest.fixture
+def one_layer():
+    tokenizer = byte_tokenizer()
+    torch.manual_seed(0)
+    config = t.LlamaConfig(vocab_size=len(tokenizer), **{**SHAPE, "num_hidden_layers": 1})
+    with TransformersEngine(t.LlamaForCausalLM(config).eval(), tokenizer) as engine:
+        yield engine
+        engine.check_integrity()
+
+
+@given(st.lists(st.integers(0, 3), max_size=12), st.lists(st.integers(0, 3), min_size=1, max_size=12))
+def test_an_overlap_is_common_ordered_and_leaves_the_last_token(reference, branch):
+    head, source, target, length = overlap(reference, branch)
+    assert reference[:head] == branch[:head]
+    assert reference[source : source + length] == branch[target : target + length]
+    assert head <= source
+    assert head <= target
+    assert max(head, target + length) < len(branch)
+    longest = max(
+        (n for i in range(head, len(reference)) for j in range(head, len(branch)) for n in range(1, len(branch) - j)
+         if reference[i : i + n] == branch[j : j + n] and i + n <= len(reference)),
+        default=0,
+    )  # fmt: skip
+    assert length == longest
+
+
+def families():
+    window = {
+        "head_dim": 16,
+        "sliding_window": 8,
+        "layer_types": ["sliding_attention", "full_attention", "full_attention"],
+    }
+    neox = {k: v for k, v in SHAPE.items() if k != "num_key_value_heads"}
+    yarn = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 64}
+    return {
+        "llama": t.LlamaConfig(vocab_size=90, **SHAPE),
+        "qwen3": t.Qwen3Config(vocab_size=90, head_dim=16, **SHAPE),
+        "neox_partial": t.GPTNeoXConfig(vocab_size=90, rotary_pct=0.5, **neox),
+        "phi_partial": t.PhiConfig(vocab_size=90, **SHAPE),
+        "gemma3_by_layer": t.Gemma3TextConfig(vocab_size=90, query_pre_attn_scalar=16, **{**SHAPE, **window}),
+        "cohere_neighbours": t.CohereConfig(vocab_size=90, **SHAPE),
+        "glm_partial_neighbours": t.GlmConfig(vocab_size=90, **{**SHAPE, "head_dim": 12}),
+        "smollm3_some_layers": t.SmolLM3Config(vocab_size=90, no_rope_layers=[1, 1, 0], **SHAPE),
+        "yarn": t.LlamaConfig(vocab_size=90, rope_parameters=yarn, **SHAPE),
+    }
+
+
+def forward_of(config, route):
+    torch.manual_seed(0)
+    model = t.AutoModelForCausalLM.from_config(config).float().eval()
+    compat.register()
+    forward = Forward(model, Arena(1 << 20))
+    forward.take(route)
+    return forward
+
+
+@pytest.mark.parametrize("route", ["fast", "mask"])
+@pytest.mark.parametrize("family", families())
+def test_moved_keys_equal_keys_computed_there(family, route):
+    forward = forward_of(families()[family], route)
+    rotation = find_rotation(forward, [0, 1, 2], 3)
+    source, target = torch.tensor([2, 90, 31]), torch.tensor([77, 8, 31])
+
+    def alone(positions):
+        plan = forward.plan([Block([], 0, [7 + 20 * n], [n], [0]) for n in range(3)])
+        plan.positions = positions[None]
+        forward.run(plan, 3)
+        return [forward.arena.read(layer)[0][:, :3].clone() for layer in sorted(forward.arena.keys)]
+
+    there = alone(target)
+    moved = [rotation.move(layer, keys, source, target) for layer, keys in enumerate(alone(source))]
+    for computed, keys in zip(there, moved, strict=True):
+        assert torch.allclose(keys, computed, atol=1e-4)
+    assert any(not torch.allclose(a, b, atol=1e-2) for a, b in zip(alone(source), there, strict=True))
+
+
+@pytest.mark.parametrize("config", [
+    t.GPT2Config(vocab_size=90, n_embd=48, n_layer=2, n_head=4, n_positions=256, initializer_range=0.2, bos_token_id=None,
+                 eos_token_id=2),
+    t.OPTConfig(vocab_size=90, hidden_size=48, num_hidden_layers=2, num_attention_heads=4, ffn_dim=64,
+                max_position_embeddings=256, word_embed_proj_dim=48, init_std=0.2),
+])  # fmt: skip
+def test_a_model_without_rotary_positions_is_refused_in_a_sentence(config):
+    with pytest.raises(UnsupportedModel, match="rotary"):
+        find_rotation(forward_of(config, "mask"), [0, 1, 2], 3)
+
+
+def test_a_cache_whose_values_hold_positions_is_refused():
+    """By the mask route the arena gets MLA's latent and its rotary key, the latter where values go."""
+    config = t.DeepseekV3Config(
+        vocab_size=90, **{**SHAPE, "num_key_value_heads": 4}, q_lora_rank=16, kv_lora_rank=16, qk_rope_head_dim=8,
+        qk_nope_head_dim=8, v_head_dim=16, n_routed_experts=4, num_experts_per_tok=2, n_group=1, topk_group=1,
+        moe_intermediate_size=32,
+    )  # fmt: skip
+    with pytest.raises(UnsupportedModel, match="values"):
+        find_rotation(forward_of(config, "mask"), [0, 1, 2], 3)
+    assert find_rotation(forward_of(config, "fast"), [0, 1, 2], 3).difference < 1e-4
+
+
+def test_with_one_layer_what_is_taken_over_is_exact(one_layer):
+    _, branch, verdict = share(one_layer, Phrasing(**ALL, recompute=0, audit=1))
+    assert verdict.kept
+    assert verdict.reused >= len(PROBLEM)
+    assert verdict.audit.same
+    assert verdict.audit.kl < 1e-8
+    plain = one_layer.forward.plain(branch.tokens)[-1]
+    assert torch.allclose(branch.segment.logits, plain, atol=1e-4)
+
+
+@pytest.mark.parametrize("route", ["fast", "mask"])
+@pytest.mark.parametrize("recompute", [0, 4])
+@pytest.mark.parametrize("max_rows", [2048, 5])
+def test_a_branch_on_kv_taken_over_equals_the_same_done_by_hand(recompute, route, max_rows):
+    tokenizer = byte_tokenizer()
+    with TransformersEngine(llama(len(tokenizer)), tokenizer, max_batch_tokens=max_rows) as engine:
+        engine.forward.take(route)
+        lender, branch, verdict = share(engine, Phrasing(**ALL, recompute=recompute))
+        shared = overlap(lender.tokens, branch.tokens).after(recompute)
+        assert (verdict.exact, verdict.reused) == (shared.head, shared.length)
+        assert verdict.computed == branch.length - shared.head - shared.length
+        engine.forward.take("mask")  # the model as it was given
+        wanted = by_hand(engine.model, lender.tokens, branch.tokens, shared)
+        assert torch.allclose(branch.segment.logits, wanted, atol=1e-4)
+        plain = engine.forward.plain(branch.tokens)[-1]
+        assert not torch.allclose(wanted, plain, atol=1e-2)  # an approximation, or this test says nothing
+
+
+def test_what_follows_a_kept_branch_stands_on_it_and_no_exact_request_does(byte_engine):
+    _, branch, _ = share(byte_engine, Phrasing(**ALL))
+    approximate = branch.segment.logits.clone()
+    exact = byte_engine.open(BRANCH, Account())
+    assert exact.tokens == branch.tokens
+    text(byte_engine, exact)
+    plain = byte_engine.forward.plain(exact.tokens)[-1]
+    assert torch.allclose(exact.segment.logits, plain, atol=1e-4)
+    text(byte_engine, branch)
+    assert torch.equal(branch.segment.logits, approximate)
+    assert branch.segment.lineage()[0] is not exact.segment.lineage()[0]
+
+
+def test_a_kept_branch_stays_resident_while_it_is_held(byte_engine):
+    lender, branch, _ = share(byte_engine, Phrasing(**ALL))
+    byte_engine.clear()
+    with pytest.raises(CacheError):
+        byte_engine.cache.make_room(byte_engine.cache.pool.limit)
+    assert byte_engine.cache.missing(lender.segment)
+    assert byte_engine.cache.missing(branch.segment) == []
+    byte_engine.release(branch)
+    byte_engine.clear()
+    assert not branch.segment.slots
+
+
+def test_a_branch_that_is_sent_back_leaves_nothing_and_is_exact(byte_engine):
+    account = Account()
+    lender, branch, verdict = share(byte_engine, Phrasing(gate="lead", threshold=1e9), account=account)
+    assert not verdict.kept
+    assert "lead is" in verdict.why
+    assert verdict.reused == 0
+    assert byte_engine.cache.pool.used == lender.length
+    assert account.ledger.phrasing.acted == 0
+    text(byte_engine, branch)
+    assert torch.allclose(branch.segment.logits, byte_engine.forward.plain(branch.tokens)[-1], atol=1e-4)
+
+
+def test_too_little_in_common_is_not_tried(byte_engine):
+    account = Account()
+    _, _, verdict = share(byte_engine, Phrasing(**ALL, least=500), account=account)
+    assert not verdict.kept
+    assert "500" in verdict.why
+    assert account.ledger.prefill_tokens == 0
+
+
+def test_a_prompt_that_is_resident_needs_no_sharing(byte_engine):
+    exact = byte_engine.open(BRANCH, Account())
+    text(byte_engine, exact)
+    _, branch, verdict = share(byte_engine, Phrasing(**ALL))
+    assert not verdict.kept
+    assert "resident" in verdict.why
+    assert branch.segment is exact.segment
+
+
+def test_what_was_taken_over_is_not_lent_on(byte_engine):
+    sharing, account = Phrasings(byte_engine._stepper), Account()
+    _, branch, _ = share(byte_engine, Phrasing(**ALL), sharing=sharing)
+    other = f"Once more. {PROBLEM}So"
+    _, verdict = asyncio.run(open_phrasing(byte_engine, sharing, other, branch, Phrasing(**ALL), account))
+    assert not verdict.kept
+    assert "took over" in verdict.why
+    assert account.ledger.prefill_tokens == 0
+
+
+def test_the_ledger_says_what_was_shared_and_what_audits_found(byte_engine):
+    account, sharing = Account(), Phrasings(byte_engine._stepper)
+    _, branch, verdict = share(byte_engine, Phrasing(**ALL, audit=1), account=account, sharing=sharing)
+    record = account.ledger.phrasing
+    exact = byte_engine.forward.plain(branch.tokens)[-1].double().log_softmax(-1)
+    shared = branch.segment.logits.double().log_softmax(-1)
+    assert record.kl == pytest.approx(float((exact.exp() * (exact - shared)).sum()), rel=1e-3)
+    assert (record.acted, record.audited, record.tokens) == (1, 1, verdict.reused)
+    assert record.top1 == (exact.argmax() == shared.argmax())
+    assert record.flips == record.audited - record.top1
+
+
+def test_an_unaudited_branch_computes_only_its_own_tokens(byte_engine):
+    account = Account()
+    lender, _, verdict = share(byte_engine, Phrasing(**ALL, audit=0), account=account)
+    looked = account.ledger.recomputed_tokens  # the lender's last token, for its hidden states
+    assert looked <= 1
+    assert account.ledger.prefill_tokens == lender.length + looked + verdict.computed
+
+
+def test_audits_are_drawn_by_key_alone(byte_engine):
+    def audited(key):
+        _, branch, verdict = share(byte_engine, Phrasing(**ALL, audit=0.5), key=key)
+        byte_engine.release(branch)
+        byte_engine.clear()
+        return verdict.audit is not None
+
+    drawn = [audited(key) for key in range(12)]
+    assert drawn == [audited(key) for key in range(12)]
+    assert 0 < sum(drawn) < 12
+
+
+def test_kv_that_is_not_a_number_sends_back_with_the_reason(byte_engine):
+    lender = byte_engine.open(REFERENCE, Account())
+    text(byte_engine, lender)
+    with torch.inference_mode():
+        byte_engine.forward.arena.values[1][:, lender.segment.slots[20]] = float("nan")
+    _, _, verdict = share(byte_engine, Phrasing(**ALL))
+    assert not verdict.kept
+    assert "NaN" in verdict.why
+
+
+def test_a_pass_that_fails_leaves_nothing(byte_engine, monkeypatch):
+    sharing = Phrasings(byte_engine._stepper)
+    sharing.rotation()
+    lender = byte_engine.open(REFERENCE, Account())
+    text(byte_engine, lender)
+    before = byte_engine.cache.pool.used
+    monkeypatch.setattr("rksc_tot.engine.transformers_engine.prompt_reuse.compute_rest", lambda *_: 1 / 0)
+    with pytest.raises(EngineError, match="ZeroDivisionError"):
+        asyncio.run(open_phrasing(byte_engine, sharing, BRANCH, lender, Phrasing(**ALL), Account()))
+    assert byte_engine.cache.pool.used == before
+    byte_engine.check_integrity()
+
+
+@pytest.mark.parametrize("started", [False, True])
+def test_a_request_that_is_cancelled_leaves_nothing(byte_engine, monkeypatch, started):
+    sharing = Phrasings(byte_engine._stepper)
+    sharing.rotation()
+    lender = byte_engine.open(REFERENCE, Account())
+    text(byte_engine, lender)
+    before = byte_engine.cache.pool.used
+    running, go_on = threading.Event(), threading.Event()
+    whole = sharing.open
+
+    def slow(*args):
+        running.set()
+        go_on.wait(10)
+        return whole(*args)
+
+    monkeypatch.setattr(sharing, "open", slow)
+
+    async def cancelled():
+        request = asyncio.create_task(open_phrasing(byte_engine, sharing, BRANCH, lender, Phrasing(**ALL), Account()))
+        while started and not running.is_set():
+            await asyncio.sleep(0.001)
+        await asyncio.sleep(0)
+        request.cancel()
+        await asyncio.gather(request, return_exceptions=True)
+        go_on.set()
+        byte_engine.driver.submit(int).result()  # whatever was running has ended
+
+    asyncio.run(cancelled())
+    byte_engine.clear()
+    assert byte_engine.cache.pool.used <= before
+    assert [segment for segment in byte_engine.cache.segments() if segment.handles] == [lender.segment]
+
+
+def test_without_room_for_both_the_prompt_is_computed_by_itself():
+    tokenizer = byte_tokenizer()
+    with TransformersEngine(llama(len(tokenizer)), tokenizer) as engine:
+        per_token = engine.forward.arena.bytes_per_row or 4 * 2 * 3 * 2 * 12
+        rows = len(tokenizer(BRANCH).input_ids) + 12
+    with TransformersEngine(llama(len(tokenizer)), tokenizer, kv_budget=rows * per_token) as engine:
+        _, branch, verdict = share(engine, Phrasing(**ALL))
+        assert not verdict.kept
+        assert "KV budget" in verdict.why
+        text(engine, branch)
+        engine.check_integrity()
+
+
+def test_where_layers_cannot_be_looked_at_only_sigma_is_missing(byte_engine):
+    byte_engine.forward.lens = None
+    _, branch, verdict = share(byte_engine, Phrasing(**ALL))
+    assert verdict.kept
+    assert verdict.signals.sigma is None
+    byte_engine.release(branch)
+    _, _, verdict = share(byte_engine, Phrasing(gate="sigma", threshold=0.5))
+    assert "hidden states" in verdict.why
+
+
+def test_sigma_compares_the_last_tokens_of_branch_and_reference(byte_engine):
+    same_end = f"Solve:  {PROBLEM}Answer"  # one space more
+    _, _, close = share(byte_engine, Phrasing(**ALL, recompute=0), prompt=same_end)
+    _, _, apart = share(byte_engine, Phrasing(**ALL))
+    assert -1 <= apart.signals.sigma < close.signals.sigma <= 1
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+async def test_a_phrasing_that_comes_to_nothing_leaves_the_books_balanced(cancelled):
+    import asyncio
+
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    tokenizer = build_tokenizer()
+    torch.manual_seed(0)
+    model = GPT2LMHeadModel(
+        GPT2Config(vocab_size=len(tokenizer), n_embd=48, n_layer=2, n_head=4, n_positions=128)
+    ).eval()
+    with TransformersEngine(model, tokenizer) as engine:
+        account = Account()
+        reference, same = engine.open("steps 4 5 6 10\n", account), engine.open("solve 4 5 6 10\n", account)
+        rule = Phrasing(gate="margin", threshold=0, least=2)
+        task = asyncio.ensure_future(engine.open_phrasing("solve 4 5 6 10\n", reference, rule, account))
+        if cancelled:
+            await asyncio.sleep(0)
+            task.cancel()
+        with pytest.raises((UnsupportedModel, asyncio.CancelledError)):
+            await task
+        await asyncio.sleep(0.05)
+        engine.check_integrity()
+        for handle in (reference, same):
+            engine.release(handle)
+        engine.check_integrity()
+
+
+async def test_what_cannot_be_evicted_takes_no_more_than_its_part_of_the_budget():
+    tokenizer = build_tokenizer()
+    rule = Phrasing(gate="margin", threshold=0, least=2)
+    for tokens, kept in ((100, True), (20, False)):
+        with TransformersEngine(llama(len(tokenizer)), tokenizer) as engine:
+            size = engine.bytes_per_token
+        with TransformersEngine(llama(len(tokenizer)), tokenizer, kv_budget=tokens * size) as engine:
+            account = Account()
+            reference = engine.open("steps 4 5 6 10\n", account)
+            handle, verdict = await engine.open_phrasing("solve 4 5 6 10\n", reference, rule, account)
+            assert verdict.kept is kept
+            assert kept or "may not be evicted" in verdict.why
+            for given in (reference, handle):
+                engine.release(given)
+            engine.check_integrity()

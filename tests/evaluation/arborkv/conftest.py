@@ -1,0 +1,31 @@
+import pytest
+
+from rksc_tot import load_engine
+from rksc_tot.evaluation.arborkv.fit import MEASURING, fit_arborkv
+
+PUZZLES = ["4 5 6 10", "1 2 7 8", "4 5 9 9", "3 9 12 13"]
+SEED = 2
+
+
+@pytest.fixture(scope="session")
+def shared_engine():
+    """The embedded model, with everything kept until a test leaves something out."""
+    with load_engine(keep=MEASURING) as engine:
+        yield engine
+
+
+@pytest.fixture
+def engine(shared_engine):
+    yield shared_engine
+    shared_engine.clear()
+    assert shared_engine.kv_bytes == 0  # nobody forgot a handle, or a copy
+    shared_engine.check_integrity()
+
+
+@pytest.fixture(scope="session")
+def found(shared_engine):
+    """A fit on the embedded model; it costs some seconds."""
+    seen = []
+    found = fit_arborkv("game24", PUZZLES, engine=shared_engine, seed=SEED, on_problem=seen.append)
+    assert seen == PUZZLES
+    return found

@@ -1,0 +1,139 @@
+"""A path without the KV of some tokens: what is left is as it was, and the original is not touched."""
+
+from importlib.resources import files
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from rksc_tot import load_engine
+from rksc_tot.core.errors import CacheError, ConfigError
+from rksc_tot.core.seeds import stream_keys
+from rksc_tot.engine.base import Account, GenerateRequest, LabelRequest, Sampling
+from rksc_tot.evaluation.arborkv.ablated_paths import left_out
+from rksc_tot.evaluation.arborkv.fit import MEASURING
+from rksc_tot.tasks.game24.prompts import QUESTION
+
+PROMPT, THOUGHT = "steps 4 5 6 10\n", "10 - 4 = 6 (left: 5 6 6)\n"
+LABELS = ("sure", "likely", "impossible")
+
+
+@pytest.fixture
+async def path(engine):
+    """A prompt and a thought, resident as a whole."""
+    prompt = engine.open(PROMPT, Account())
+    thought = engine.extend(prompt, THOUGHT)
+    await written(engine, [thought])
+    yield thought
+    engine.release(thought)
+    engine.release(prompt)
+
+
+async def written(engine, handles, temperature=1.0):
+    """What four branches write after each path, and how likely it was."""
+    requests = [
+        GenerateRequest(handle, stream_keys(range(4), "without"), Sampling(temperature=temperature), 16, ("\n",))
+        for handle in handles
+    ]
+    replies = await engine.generate(requests, Account())
+    for completions in replies:
+        for completion in completions:
+            engine.release(completion.handle)
+    return [[(one.text, one.branches, one.logprobs) for one in completions] for completions in replies]
+
+
+async def asked(engine, handles):
+    return [
+        found.probabilities
+        for found in await engine.label([LabelRequest(handle, QUESTION, LABELS) for handle in handles], Account())
+    ]
+
+
+async def test_nothing_left_out_changes_nothing(engine, path):
+    before = await written(engine, [path])
+    async with left_out(engine, [(path, range(0))]) as copies:
+        assert await written(engine, copies) == before
+        assert await asked(engine, copies) == await asked(engine, [path])
+
+
+async def test_what_is_left_out_cannot_be_looked_at_and_what_is_left_is_as_it_was(engine, path):
+    """Against the model itself, whose last row alone does not see these positions."""
+    tokens, gap = path.tokens, range(path.prompt_end, path.length - 1)
+    model = AutoModelForCausalLM.from_pretrained(files("rksc_tot.tasks.game24") / "weights", dtype=torch.float32)
+    seen = torch.ones(len(tokens), len(tokens), dtype=torch.bool).tril()
+    seen[-1, gap.start : gap.stop] = False
+    mask = torch.zeros(seen.shape).masked_fill(~seen, torch.finfo(torch.float32).min)
+    with torch.inference_mode():
+        logits = model(torch.tensor([tokens]), attention_mask=mask[None, None]).logits[0, -1]
+    async with left_out(engine, [(path, gap)]) as copies:
+        [[(text, _, logprobs)]] = await written(engine, copies, temperature=0)
+    log_p = logits.double().log_softmax(-1)
+    assert logprobs[0] == pytest.approx(float(log_p.max()), abs=1e-4)
+    assert text.startswith(engine.tokenizer.decode([int(log_p.argmax())]).lstrip())
+
+
+async def test_it_matters_what_is_left_out(engine, path):
+    gaps = [range(path.prompt_end, path.length - 1), range(1, path.prompt_end)]
+    async with left_out(engine, [(path, range(0)), *((path, gap) for gap in gaps)]) as copies:
+        full, thought, prompt = await asked(engine, copies)
+    assert max(abs(full[label] - thought[label]) for label in LABELS) > 0.01
+    assert thought != prompt
+
+
+async def test_the_path_itself_is_not_touched(engine, path):
+    before, held = await written(engine, [path]), engine.kv_bytes
+    async with left_out(engine, [(path, range(path.prompt_end, path.length - 1))] * 3) as copies:
+        await written(engine, copies)
+        assert engine.kv_bytes > held
+    engine.clear()
+    assert all(segment.whole for segment in path.segment.lineage())
+    assert await written(engine, [path]) == before
+
+
+async def test_copies_go_with_the_block_whatever_ends_it(engine, path):
+    engine.clear()
+    held = engine.kv_bytes
+    seen = []
+
+    async def use():
+        async with left_out(engine, [(path, range(8, 12))]) as copies:
+            seen.extend(copies)
+            await written(engine, copies)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await use()
+    assert engine.kv_bytes == held
+    assert seen[0].released
+
+
+async def test_a_path_that_is_not_whole_cannot_be_looked_at(engine, path):
+    engine.clear()
+    with engine.driver.books():
+        engine.cache.reduce(path.segment, [len(path.segment.slots) - 1])
+    with pytest.raises(ConfigError, match="does not fit - raise the KV budget"):
+        async with left_out(engine, [(path, range(0))]):
+            pytest.fail("it was copied")
+
+
+async def test_copies_that_were_reduced_while_they_were_used_are_no_good(engine, path):
+    async def use():
+        async with left_out(engine, [(path, range(8, 12))]) as copies:
+            with engine.driver.books():
+                engine.cache.reduce(copies[0].segment, [0, len(copies[0].segment.slots) - 1])
+
+    with pytest.raises(ConfigError, match="does not fit - raise the KV budget"):
+        await use()
+
+
+async def test_no_room_for_the_copies_is_an_error_that_leaves_nothing():
+    with load_engine(keep=MEASURING, kv_budget=40 * 6144) as small:
+        prompt = small.open(PROMPT, Account())
+        await asked(small, [prompt])
+        with pytest.raises(CacheError, match="raise the KV budget"):
+            async with left_out(small, [(prompt, range(0))] * 9):
+                pytest.fail("it was copied")
+        small.release(prompt)
+        small.clear()
+        assert small.kv_bytes == 0
+        small.check_integrity()

@@ -1,0 +1,240 @@
+import json
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from rksc_tot.api.solve import solve
+from rksc_tot.cli.commands import app as cli
+from rksc_tot.core.errors import ConfigError
+from rksc_tot.engine import load_engine
+from rksc_tot.evaluation import Comparison, Row
+from rksc_tot.evaluation.comparison import chains_for
+from rksc_tot.evaluation.contenders import EXACT, LINEUPS, Contender, choose_contenders
+from rksc_tot.evaluation.intervals import wilson
+from rksc_tot.evaluation.problems import choose_problems
+from rksc_tot.strategies import STRATEGIES
+from rksc_tot.tasks import load_task
+from rksc_tot.tasks.game24.puzzles import all_puzzles
+from rksc_tot.tasks.game24.task import Game24
+from rksc_tot.verifiers import VERIFIERS
+from tests.game24_player import player
+
+PUZZLES = ["4 5 6 10", "1 2 3 4", "2 5 8 11"]
+FIGURES = {
+    "strategy", "solved", "n", "low", "high", "tokens", "prefill_tokens", "distinct_tokens", "prefill_saved", "verifier_tokens",
+    "seconds",
+}  # fmt: skip
+
+
+def rows(problems, contenders, **options):
+    comparison = Comparison(problems, player, **options)
+    done = []
+    for contender in contenders:
+        done.append(comparison.run(contender, done))
+    return {row.strategy: row for row in done}
+
+
+def without_time(table):
+    return [row.model_dump(exclude={"seconds"}) for row in table.values()]
+
+
+@given(st.integers(0, 200).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
+def test_the_interval_holds_the_share_and_lies_within_0_and_1(counts):
+    solved, n = counts
+    low, high = wilson(solved, n)
+    assert 0 <= low <= high <= 1
+    if n:
+        assert low <= solved / n + 1e-12
+        assert high >= solved / n - 1e-12
+
+
+def test_the_interval_is_wilsons():
+    assert wilson(8, 10) == pytest.approx((0.4902, 0.9433), abs=1e-4)
+    assert wilson(0, 0) == (0.0, 1.0)
+    with pytest.raises(ValueError, match="3 solved of 2"):
+        wilson(3, 2)
+
+
+@pytest.mark.parametrize("contender", [c for lineup in LINEUPS.values() for c in lineup], ids=lambda c: c.label)
+def test_every_contender_of_a_lineup_can_play(contender):
+    load_task(contender.task)
+    STRATEGIES.make(contender.strategy, **contender.options)
+    assert (contender.verifier == EXACT) == ("checker" in contender.label)
+    if contender.verifier not in (None, EXACT):
+        VERIFIERS.make(contender.verifier)
+
+
+def test_labels_are_unique_and_rows_that_others_need_come_first():
+    for lineup in LINEUPS.values():
+        labels = [contender.label for contender in lineup]
+        assert len(set(labels)) == len(labels)
+        for at, contender in enumerate(lineup):
+            assert {contender.equals, contender.price} - {None} <= set(labels[:at])
+
+
+def test_a_task_without_a_lineup_plays_every_strategy():
+    assert [contender.strategy for contender in choose_contenders("game24-chain")] == STRATEGIES.names()
+
+
+@pytest.mark.parametrize("contender", LINEUPS["game24"][:3], ids=lambda c: c.label)
+def test_a_row_plays_as_solve_would_and_as_its_label_says(contender):
+    row = Comparison(PUZZLES[:1], player).run(contender)
+    alone = solve(contender.task, PUZZLES[0], engine=player(), strategy=contender.strategy)
+    assert row.settings == alone.settings
+    for setting in re.findall(r"(\w)=(\d+)", contender.label):
+        assert setting in [(name, str(value)) for name, value in row.settings["strategy"].items()]
+
+
+def test_a_warning_of_a_search_begins_with_its_problem(monkeypatch, caplog):
+    def fails(self, problem, answer):
+        raise ValueError
+
+    monkeypatch.setattr(Game24, "check", fails)
+    Comparison(PUZZLES, player).run(choose_contenders("game24", ["CoT greedy"])[0])
+    said = [record.getMessage() for record in caplog.records]
+    assert sorted(line.partition(": check raised ValueError")[0] for line in said) == sorted(PUZZLES)
+    solve("game24", PUZZLES[0], engine=player())
+    assert caplog.records[-1].getMessage().startswith("check raised ValueError")
+
+
+def test_the_whole_lineup_gives_a_row_each_with_all_figures():
+    table = rows(PUZZLES, choose_contenders("game24"))
+    assert list(table) == [contender.label for contender in choose_contenders("game24")]
+    for row in table.values():
+        assert set(row.model_dump()) >= FIGURES
+        assert row.n == 3
+        assert row.low <= row.solved / row.n <= row.high
+        assert row.prefill_tokens == row.distinct_tokens > 0
+        assert not row.failures
+    assert table["ToT-BFS b=5"].solved == 3
+
+
+def test_best_of_n_spends_what_the_tree_search_spent():
+    table = rows(PUZZLES, choose_contenders("game24"))
+    tot, best = table["ToT-BFS b=5"], table["best-of-n with an exact checker, at equal tokens"]
+    assert best.settings["strategy"]["n"] > 1
+    assert best.spent("sampled") == pytest.approx(tot.spent("sampled"), rel=0.1)
+    best = table["best-of-n with an exact checker, at equal computed tokens"]
+    assert best.spent("computed") == pytest.approx(tot.spent("computed"), rel=0.15)
+
+
+@pytest.mark.parametrize("power", [1.0, 0.8, 0.6])
+def test_chains_are_bought_to_the_goal_even_if_the_more_the_cheaper(power):
+    costs = [(20, 20**power)]
+    for _ in range(3):
+        n = chains_for(80, costs)
+        costs.append((n, n**power))
+    assert costs[-1][1] == pytest.approx(80, rel=0.1)
+
+
+@pytest.mark.parametrize("costs", [[(1, 0.0)], [(20, 3.0), (1, 3.0)], [(20, 9.0)]])
+def test_at_least_one_chain_is_bought_whatever_is_known_of_the_price(costs):
+    assert chains_for(0.0, costs) == 1
+
+
+def test_a_row_without_those_it_is_matched_with_is_refused_before_any_plays():
+    best = "best-of-n with an exact checker, at equal tokens"
+    with pytest.raises(ConfigError, match="needs 'ToT-BFS b=5' and 'self-consistency n=20'"):
+        Comparison(PUZZLES, player).run(next(c for c in choose_contenders("game24") if c.label == best))
+    with pytest.raises(ConfigError, match="needs 'ToT-BFS b=5' and 'self-consistency n=20'"):
+        choose_contenders("game24", ["CoT greedy", best])
+    assert len(choose_contenders("game24", ["ToT-BFS b=5", "self-consistency n=20", best])) == 3
+
+
+def test_rows_that_solved_nothing_and_spent_nothing_still_price_a_row():
+    contender = Contender("c", "game24-chain", "best_of_n", equals="a", price="b")
+    row = Comparison(PUZZLES, player).run(contender, [Row(strategy="a"), Row(strategy="b")])
+    assert row.settings["strategy"]["n"] == 1
+
+
+@pytest.mark.parametrize("again", ["4 5 6 10", "10 6 5 4", "4,5,6,10"])
+def test_no_problem_starts_from_kv_that_the_same_problem_left(again):
+    with pytest.raises(ConfigError, match=f"'{again}' is the same problem as '4 5 6 10'"):
+        rows([*PUZZLES, again], choose_contenders("game24", ["CoT greedy"]))
+
+
+def test_no_figure_depends_on_how_many_searches_share_the_embedded_model():
+    def table(concurrency):
+        comparison = Comparison(PUZZLES, load_engine, concurrency=concurrency)
+        return comparison.run(choose_contenders("game24", ["ToT-BFS b=5"])[0]).model_dump(exclude={"seconds"})
+
+    assert table(1) == table(3)
+
+
+def test_whatever_ends_a_comparison_the_rows_that_are_done_are_written(monkeypatch):
+    engines = []
+
+    def second_fails(*model):
+        engines.append(model)
+        if len(engines) == 2:
+            raise MemoryError
+        return player()
+
+    monkeypatch.setattr(cli, "open_engine", second_fails)
+    result = CliRunner().invoke(cli.app, ["compare", "game24", *PUZZLES, "--json"])
+    assert result.exit_code == 1
+    assert [row["strategy"] for row in json.loads(result.stdout)["rows"]] == ["CoT greedy"]
+    assert "MemoryError" in result.stderr
+
+
+def test_what_is_found_does_not_depend_on_how_many_searches_are_in_flight():
+    contenders = choose_contenders("game24", ["CoT greedy", "ToT-DFS"])
+    assert without_time(rows(PUZZLES, contenders, concurrency=1)) == without_time(
+        rows(PUZZLES, contenders, concurrency=3)
+    )
+
+
+def test_a_bad_problem_fails_alone_and_counts_as_unsolved():
+    row = rows([*PUZZLES, "1 1 1 1"], choose_contenders("game24", ["ToT-BFS b=5"]))["ToT-BFS b=5"]
+    assert (row.solved, row.n) == (3, 4)
+    assert [failure.problem for failure in row.failures] == ["1 1 1 1"]
+    assert "no way" in row.failures[0].error
+
+
+def test_an_error_that_is_not_ours_fails_alone_too(monkeypatch):
+    original = Game24.validate
+    monkeypatch.setattr(Game24, "validate", lambda self, p: 1 / 0 if p == "1 2 3 4" else original(self, p))
+    row = rows(PUZZLES, choose_contenders("game24", ["ToT-BFS b=5"]))["ToT-BFS b=5"]
+    assert [failure.problem for failure in row.failures] == ["1 2 3 4"]
+    assert "ZeroDivisionError" in row.failures[0].error
+
+
+def test_the_held_out_sets_are_puzzles_and_do_not_overlap():
+    roots, states = (choose_problems(held_out=True), choose_problems(held_out_states=True))
+    assert (len(set(roots)), len(set(states))) == (100, 50)
+    assert not set(roots) & set(states)
+    everything = {" ".join(map(str, puzzle)) for puzzle in all_puzzles()}
+    assert set(roots) | set(states) <= everything
+
+
+def test_rows_of_a_file_are_chosen_by_rank(tmp_path):
+    file = tmp_path / "p.csv"
+    file.write_text("Rank,Puzzles\n1,1 1 4 6\n2,10 6 5 4\n3,1 2 3 4\n")
+    assert choose_problems(file=file, rows="2-3") == ["4 5 6 10", "1 2 3 4"]
+    assert len(choose_problems(file=file)) == 3
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"a,b\n1,2\n", b"Rank,Puzzles\nx,1 2 3 4\n", b"Rank,Puzzles\n1\n", b"\xff\xfe\x00Rank,Puzzles\n"]
+)
+def test_a_file_of_another_form_is_a_sentence(tmp_path, content):
+    file = tmp_path / "p.csv"
+    file.write_bytes(content)
+    with pytest.raises(ConfigError, match=r"p\.csv"):
+        choose_problems(file=file)
+
+
+def test_the_command_writes_the_table_and_the_json(monkeypatch):
+    monkeypatch.setattr(cli, "open_engine", lambda *_: player())
+    only = ["--only", "CoT greedy", "--only", "ToT-BFS b=5"]
+    result = CliRunner().invoke(cli.app, ["compare", "game24", *PUZZLES, "1 1 1 1", *only])
+    assert result.exit_code == 0, result.output
+    assert "3/4" in result.stdout
+    assert "failed in 2 rows" in result.stdout
+    assert all(len(line) <= 80 for line in result.stdout.splitlines())
+    record = json.loads(CliRunner().invoke(cli.app, ["compare", "game24", *PUZZLES, "--json", *only]).stdout)
+    assert record["task"] == "game24"
+    assert [row["solved"] for row in record["rows"]][1] == 3

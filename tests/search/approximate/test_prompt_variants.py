@@ -1,0 +1,152 @@
+"""Other phrasings of a prompt: who starts from them, what stays independent of them, what is marked as approximate."""
+
+import pytest
+
+from rksc_tot import RKSC, check_task, function_task, load_engine, solve
+from rksc_tot.core.errors import ConfigError, TaskError
+from rksc_tot.engine.mock.engine import MockEngine
+from rksc_tot.policies.asks import Phrasing
+from rksc_tot.strategies import BFS, BestOfN
+from rksc_tot.tasks.game24.task import Game24
+
+OTHERS = ("Say: go\n", "Please go\n")
+
+
+def task(phrasings=OTHERS, **options):
+    return function_task(
+        prompt=lambda problem: f"{problem}\n",
+        phrasings=lambda problem: phrasings,
+        is_solution=lambda problem, path: len(path) == 2,
+        **options,
+    )
+
+
+def echo(text, rng):
+    """Writes after which prompt it stands, and a random word."""
+    return f"{text.splitlines()[0]} {rng.randrange(10**6)}\n"
+
+
+def first_level(result):
+    return [(node.text, node.branch) for node in result.tree.children(result.tree.root)]
+
+
+def test_branches_after_the_root_are_dealt_over_all_wordings_in_turn():
+    engine = MockEngine(echo)
+    result = solve(task(), "go", engine=engine, strategy=BFS(b=1, k=7))
+    by_branch = {int(branch): text.rsplit(" ", 1)[0] for text, branch in first_level(result)}
+    prompts = ["go", "Say: go", "Please go"]
+    assert by_branch == {n: prompts[n % 3] for n in range(7)}
+    assert engine.handles == 0
+
+
+def test_a_branch_draws_the_numbers_it_would_draw_without_other_wordings():
+    plain = solve(task(()), "go", engine=MockEngine(echo), strategy=BFS(b=1, k=7))
+    dealt = solve(task(), "go", engine=MockEngine(echo), strategy=BFS(b=1, k=7))
+    numbers = [{branch: text.split()[-1] for text, branch in first_level(result)} for result in (plain, dealt)]
+    assert numbers[0] == numbers[1]
+
+
+def test_what_follows_a_thought_follows_its_own_wording():
+    result = solve(task(), "go", engine=MockEngine(echo), strategy=BestOfN(n=3))
+    for node in result.tree:
+        if node.depth == 2:
+            parent = result.tree[node.parent]
+            assert node.text.rsplit(" ", 1)[0] == parent.text.rsplit(" ", 1)[0]
+
+
+def test_fewer_branches_than_wordings_start_from_the_first_ones():
+    result = solve(task(), "go", engine=MockEngine(echo), strategy=BFS(b=1, k=2))
+    assert [text.rsplit(" ", 1)[0] for text, _ in first_level(result)] == ["go", "Say: go"]
+
+
+def test_a_wording_that_does_not_fit_the_context_is_left_out(caplog):
+    engine = MockEngine(echo, context=60)
+    result = solve(task(("x" * 80 + "\n",)), "go", engine=engine, strategy=BFS(b=1, k=3))
+    assert {text.rsplit(" ", 1)[0] for text, _ in first_level(result)} == {"go"}
+    assert "left out" in caplog.text
+    assert engine.handles == 0
+
+
+@pytest.mark.parametrize(
+    ("phrasings", "said"),
+    [("one text", "not a list of prompts"), (("", "x"), "is empty"), ((7,), "neither a string"), (None, "TypeError")],
+)
+def test_phrasings_that_are_none_are_refused(phrasings, said):
+    with pytest.raises(TaskError, match=said):
+        solve(task(phrasings), "go", engine=MockEngine(echo))
+    assert any(
+        f.level == "error" and f.what == "phrasings" and said in f.message for f in check_task(task(phrasings), "go")
+    )
+
+
+class Twice(Game24):
+    """The same numbers after another first word."""
+
+    def phrasings(self, problem):
+        return [f"solve {' '.join(map(str, problem))}\n"]
+
+
+def test_wordings_are_exact_unless_they_may_share():
+    with load_engine() as engine:
+        result = solve(Twice(), "4 5 6 10", engine=engine, strategy=BFS(b=2, k=8))
+        assert all(node.exact for node in result.tree)
+        assert result.ledger.phrasing.acted == 0
+        engine.check_integrity()
+
+
+def test_nodes_under_kv_that_was_taken_over_say_so_and_others_do_not():
+    loose = Phrasing(gate="margin", threshold=0, least=2, recompute=0, audit=1.0)
+    with load_engine() as engine:
+        plain = solve(Twice(), "4 5 6 10", engine=engine, strategy=BFS(b=2, k=8))
+        engine.clear()
+        result = solve(Twice(), "4 5 6 10", engine=engine, strategy=BFS(b=2, k=8), rksc=RKSC(phrasing=loose))
+        first = result.tree.children(result.tree.root)
+        assert {node.exact for node in first} == {True, False}
+        assert all(node.exact == (int(node.branch) % 2 == 0) for node in first)
+        assert all(node.exact == result.tree[node.parent].exact for node in result.tree if node.depth > 1)
+        row = result.ledger.phrasing
+        assert (row.acted, row.audited) == (1, 1)
+        assert row.tokens > 0
+        assert result.settings["rksc"]["phrasing"]["gate"] == "margin"
+        engine.clear()
+        again = solve(Twice(), "4 5 6 10", engine=engine, strategy=BFS(b=2, k=8))  # nobody meets what was approximate
+        assert [(n.text, n.score) for n in again.tree] == [(n.text, n.score) for n in plain.tree]
+        engine.check_integrity()
+
+
+def test_sharing_over_an_engine_without_kv_is_refused():
+    class Remote(MockEngine):
+        similarity = divergence = open_phrasing = None
+
+    with pytest.raises(ConfigError, match="ASKS needs the KV"):
+        solve(task(), "go", engine=Remote(echo), rksc=RKSC(phrasing=Phrasing(gate="margin", threshold=0)))
+
+
+def test_no_wording_is_opened_that_no_branch_starts_from():
+    engine = MockEngine(echo)
+    opened = []
+    engine.open, plain = lambda prompt, account: opened.append(prompt) or plain(prompt, account), engine.open
+    solve(task(), "go", engine=engine, strategy=BFS(b=1, k=1))
+    assert opened == ["go\n"]
+
+
+def test_text_and_messages_do_not_mix():
+    mixed = task(([{"role": "user", "content": "go"}],))
+    with pytest.raises(TaskError, match="some are text, some messages"):
+        solve(mixed, "go", engine=MockEngine(echo))
+
+
+def test_a_rule_for_phrasings_a_task_does_not_have_is_refused():
+    with pytest.raises(ConfigError, match="the task has no phrasings"):
+        solve(
+            task(()), "go", engine=MockEngine(echo, layers=2), rksc=RKSC(phrasing=Phrasing(gate="margin", threshold=0))
+        )
+
+
+def test_why_a_phrasing_does_not_share_is_said(caplog):
+    strict = Phrasing(gate="margin", threshold=0.9999999, least=2)
+    with load_engine() as engine:
+        result = solve(Twice(), "4 5 6 10", engine=engine, strategy=BFS(b=2, k=8), rksc=RKSC(phrasing=strict))
+    assert "margin is" in caplog.text
+    assert (result.ledger.phrasing.acted, result.ledger.phrasing.sent_back) == (0, 1)
+    assert all(node.exact for node in result.tree)

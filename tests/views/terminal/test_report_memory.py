@@ -1,0 +1,104 @@
+"""What a report says of KV that was reduced, drafted upon and copied back; nothing where there was none."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from rksc_tot.api.result import Result
+from rksc_tot.core.ledger import ApproximateScores, Ledger, ReducedKV, Verified
+from rksc_tot.core.tree import ReasoningTree
+from rksc_tot.views.terminal import report
+
+
+def shown(ledger=None, inexact=0, **numerics):
+    tree = ReasoningTree()
+    root = tree.add()
+    for n in range(5):
+        tree.add(root, exact=n >= inexact)
+    console = Console(file=io.StringIO(), width=200)
+    result = Result(
+        problem="p", answer="a", correct=True, best=0, path=["one"], stopped="finished", tree=tree, ledger=ledger or Ledger(),
+        rejections={}, settings={"strategy": "bfs"}, numerics={"model": "m", **numerics},
+    )  # fmt: skip
+    console.print(report(result))
+    return " ".join(console.file.getvalue().split())
+
+
+@pytest.mark.parametrize(
+    ("ledger", "says"),
+    [
+        (
+            Ledger(keep=ReducedKV(acted=3, tokens=40, rows=7)),
+            "KV reduced 3 times by 40 tokens, 7 rows computed upon the rest forward",
+        ),
+        (
+            Ledger(keep=ReducedKV(acted=3, tokens=40, rows=7, audited=4, flips=1, kl=0.5)),
+            "; audited 4: mean KL 0.125 nats, 1 next tokens otherwise",
+        ),
+        (
+            Ledger(scores=ApproximateScores(acted=3)),
+            "scores 3 answers to the verifier read upon approximate KV forward",
+        ),
+        (
+            Ledger(scores=ApproximateScores(acted=3, audited=2, kl=0.5, flips=1)),
+            "read upon approximate KV; audited 2: mean KL 0.250 nats, 1 likeliest labels otherwise forward",
+        ),
+        (
+            Ledger(verified=Verified(drafted=40, accepted=30, rejected=10, rounds=2)),
+            "drafted 40 tokens in 2 rounds, 30 accepted (75%)",
+        ),
+        (
+            Ledger(evicted_tokens=9, recomputed_tokens=2, restored_tokens=5),
+            "MiB; 9 tokens evicted, 2 recomputed, 5 copied back",
+        ),
+        (Ledger(evicted_tokens=9), "MiB; 9 tokens evicted seconds"),
+        (Ledger(restored_tokens=5), "MiB; 5 copied back seconds"),
+    ],
+)
+def test_what_happened_has_a_line(ledger, says):
+    assert says in shown(ledger)
+
+
+def test_nodes_that_are_not_exact_are_counted():
+    assert "0 rejected, 2 not exact" in shown(inexact=2)
+
+
+@pytest.mark.parametrize(("flags", "said"), [
+    ({}, None), ({"exact": False}, "written upon"), ({"score_exact": False}, "scored upon"),
+    ({"exact": False, "score_exact": False}, "written and scored upon"),
+])  # fmt: skip
+def test_an_answer_that_goes_by_approximate_kv_says_so(flags, said):
+    tree = ReasoningTree()
+    tree.add(tree.add(), **flags)
+    console = Console(file=io.StringIO(), width=200)
+    console.print(report(Result(
+        problem="p", answer="a", correct=True, best=1, path=["one"], stopped="finished", tree=tree, ledger=Ledger(),
+        rejections={}, settings={}, numerics={},
+    )))  # fmt: skip
+    assert f"answer: a  (right){f'  {said} approximate KV' if said else ''}\n" in console.file.getvalue()
+
+
+@pytest.mark.parametrize(("keep", "why"), [
+    ({"name": "streaming", "budget": 9}, "never: no path outgrew its budget"),
+    ({"name": "arborkv"}, "never: the KV budget was not full of thoughts it may reduce"),
+])  # fmt: skip
+def test_a_policy_that_never_acted_has_a_reason(keep, why):
+    assert why in shown(keep=keep)
+
+
+def test_what_was_on_is_said_with_the_settings():
+    keep = {"name": "streaming", "budget": 9}
+    assert "strategy bfs" in (said := shown(keep=keep, lossless={"horizon": 32}, offload="disk"))
+    assert "keep streaming(budget=9), lossless, offload to disk, model m" in said
+
+
+def test_a_policy_that_never_had_to_act_is_said_to_have_done_nothing():
+    assert "KV reduced never: " in shown(keep={"name": "streaming"})
+    assert "never" not in shown(Ledger(keep=ReducedKV(acted=1, tokens=1, rows=1)), keep={"name": "streaming"})
+
+
+def test_of_what_there_was_not_nothing_is_said():
+    said = shown(Ledger(recomputed_tokens=3), keep=None, lossless=False, offload=None)
+    for word in ("not exact", "reduced", "drafted", "evicted", "recomputed", "copied", "keep", "lossless", "offload"):
+        assert word not in said
