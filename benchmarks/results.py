@@ -71,7 +71,7 @@ def runs(puzzles: Path | None, rows: str, trees: Path | None, models: Sequence[P
     yield from (benchmark("peers", of=model) for model in models)
     yield benchmark("cgee", *from_csv)
     yield from (benchmark("cgee", of=model) for model in models)
-    yield from (benchmark("phrasing", of=model) for model in models)
+    yield from (benchmark("prompt_reuse", of=model) for model in models)
     yield benchmark("memory", *(["--trees", str(trees)] if trees else []))
     yield benchmark("pressure", *from_csv)
     yield from (benchmark("pressure", of=model) for model in models)

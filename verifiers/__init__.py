@@ -5,6 +5,6 @@ from rksc_tot.verifiers.function import FunctionVerifier, verifier
 from rksc_tot.verifiers.likelihood import Likelihood
 from rksc_tot.verifiers.lm_value import LMValue
 from rksc_tot.verifiers.lm_vote import LMVote
-from rksc_tot.verifiers.random import Random
+from rksc_tot.verifiers.random import RandomScores
 
-__all__ = ["VERIFIERS", "FunctionVerifier", "LMValue", "LMVote", "Likelihood", "Random", "Verifier", "verifier"]
+__all__ = ["VERIFIERS", "FunctionVerifier", "LMValue", "LMVote", "Likelihood", "RandomScores", "Verifier", "verifier"]

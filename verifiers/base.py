@@ -15,7 +15,7 @@ from pydantic import ConfigDict
 from rksc_tot.core.errors import ContextOverflow, VerifierError
 from rksc_tot.core.plugins.registry import Registry
 from rksc_tot.core.plugins.settings import Settings
-from rksc_tot.core.plugins.user_code import Raised
+from rksc_tot.core.plugins.user_code import UserCodeError
 from rksc_tot.core.tree import Node
 from rksc_tot.engine.base import LabelRequest, LabelScores
 from rksc_tot.search import Search
@@ -52,7 +52,7 @@ class Verifier(Settings):
     def failure(self, node: Node, what: object, hint: str = "") -> VerifierError:
         """The error that says what went wrong with a node; where user code raised, that is its cause."""
         error = VerifierError(f"verifier {self.name!r} failed on node {node.id}: {what}", hint=hint)
-        error.__cause__ = what.error if isinstance(what, Raised) else None
+        error.__cause__ = what.error if isinstance(what, UserCodeError) else None
         return error
 
 
@@ -85,7 +85,7 @@ VERIFIERS: Registry[Verifier] = Registry(
         "likelihood": "rksc_tot.verifiers.likelihood:Likelihood",
         "lm_value": "rksc_tot.verifiers.lm_value:LMValue",
         "lm_vote": "rksc_tot.verifiers.lm_vote:LMVote",
-        "random": "rksc_tot.verifiers.random:Random",
+        "random": "rksc_tot.verifiers.random:RandomScores",
     },
     of_function="put @verifier above the function",
 )

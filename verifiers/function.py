@@ -25,7 +25,7 @@ from pydantic import Field
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, stop_after_attempt
 
 from rksc_tot.core.errors import VerifierError
-from rksc_tot.core.plugins.user_code import Raised, guarded
+from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code
 from rksc_tot.core.task import Path
 from rksc_tot.core.tree import Node
 from rksc_tot.search import Search
@@ -102,7 +102,7 @@ class FunctionVerifier(Verifier):
 
         attempts = AsyncRetrying(
             stop=lambda state: stop_after_attempt(self.attempts)(state) or search.limits.late(),
-            retry=retry_if_exception_type((Raised, TimeoutError)),
+            retry=retry_if_exception_type((UserCodeError, TimeoutError)),
             wait=pause,
             reraise=True,
         )
@@ -111,7 +111,7 @@ class FunctionVerifier(Verifier):
         path = search.path(node)
         try:
             value: Score = await attempts(self._attempt, search, path)
-        except Raised as raised:
+        except UserCodeError as raised:
             return self.failure(node, raised, self._tries)
         except TimeoutError:
             if search.limits.late():
@@ -140,7 +140,7 @@ class FunctionVerifier(Verifier):
     async def _call(self, search: Search, path: Path, *, threaded: bool) -> Any:
         if search.limits.late():  # it may have been in the queue behind one that blocks
             raise TimeoutError
-        with guarded("it", Raised):
+        with calling_user_code("it", UserCodeError):
             value = await _in_thread(self.function, search.problem, path) if threaded else self(search.problem, path)
             return await value if inspect.isawaitable(value) else value
 
@@ -150,7 +150,7 @@ def _in_thread(function: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
     loop = asyncio.get_running_loop()
     future: asyncio.Future[Any] = loop.create_future()
 
-    def settle(value: Any, raised: Raised | None) -> None:
+    def settle(value: Any, raised: UserCodeError | None) -> None:
         if future.done():
             return
         if raised is None:
@@ -161,9 +161,9 @@ def _in_thread(function: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
     def work() -> None:
         value, raised = None, None
         try:
-            with guarded("it"):
+            with calling_user_code("it"):
                 value = function(*args)
-        except Raised as error:
+        except UserCodeError as error:
             raised = error
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
             loop.call_soon_threadsafe(settle, value, raised)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rksc_tot.core.errors import ContextOverflow
-from rksc_tot.core.plugins.user_code import Raised, guarded
+from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code
 from rksc_tot.core.task import Question
 from rksc_tot.core.tree import Node
 from rksc_tot.engine.base import LabelRequest, LabelScores
@@ -57,10 +57,10 @@ class LMValue(Verifier):
 
     def question(self, search: Search, node: Node) -> Question | Score:
         try:
-            with guarded("question"):
+            with calling_user_code("question"):
                 question = search.task.question(search.problem, search.path(node))
                 fault = None if question is None else question_fault(question)
-        except Raised as raised:
+        except UserCodeError as raised:
             return self.failure(node, raised)
         if question is None:
             return self.failure(node, "the task has no question for it", "write Task.question or use another verifier")

@@ -9,7 +9,7 @@ from rksc_tot.search import Search
 from rksc_tot.verifiers.base import Score, Verifier
 
 
-class Random(Verifier):
+class RandomScores(Verifier):
     """Random: uniform scores in 0..1, drawn from the run's seed and the node's place in the tree."""
 
     name: str = "random"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from rksc_tot.engine.attention.plan import Plan
-from rksc_tot.engine.model.layer_hooks import Watcher
+from rksc_tot.engine.model.layer_hooks import LayerHook
 from rksc_tot.engine.transformers_engine.engine import TransformersEngine
 
 
@@ -27,7 +27,7 @@ class Watch:
         engine.forward.run = self._watched  # type: ignore[method-assign]
         engine.forward.arena.reserve = self._reserved  # type: ignore[method-assign]
 
-    def _watched(self, plan: Plan, extent: int, watchers: Sequence[Watcher] = ()) -> Tensor:
+    def _watched(self, plan: Plan, extent: int, watchers: Sequence[LayerHook] = ()) -> Tensor:
         logits = self._run(plan, extent, watchers)
         cache = self.engine.cache
         held = sum(len(segment.slots) for segment in cache.segments()) * self.engine.bytes_per_token

@@ -15,7 +15,7 @@ import typer
 
 
 @dataclass(frozen=True)
-class Options:
+class BenchmarkOptions:
     """``quick``: finish within a minute. ``trees``: a file of recorded search trees, if one is given."""
 
     quick: bool = False
@@ -36,7 +36,7 @@ def environment() -> dict[str, Any]:
     }
 
 
-def run(name: str, measure: Callable[[Options], dict[str, Any]]) -> None:
+def run(name: str, measure: Callable[[BenchmarkOptions], dict[str, Any]]) -> None:
     """Command line of one benchmark; the last thing printed is the JSON object."""
 
     def command(
@@ -46,7 +46,7 @@ def run(name: str, measure: Callable[[Options], dict[str, Any]]) -> None:
             Path | None, typer.Option(exists=True, dir_okay=False, help="recorded search trees, which `memory` replays")
         ] = None,
     ) -> None:
-        figures = measure(Options(quick, trees))
+        figures = measure(BenchmarkOptions(quick, trees))
         if not json_only:
             for key, value in flat(figures).items():
                 print(f"{key:40} {value}")

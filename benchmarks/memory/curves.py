@@ -17,13 +17,13 @@ from rksc_tot.core.errors import CacheError
 from rksc_tot.engine.transformers_engine.engine import TransformersEngine
 from rksc_tot.evaluation.intervals import wilson
 from rksc_tot.policies.compression.arborkv import ArborKV
-from rksc_tot.policies.compression.base import KeepPolicy, PathPolicy
+from rksc_tot.policies.compression.base import CompressionPolicy, PathPolicy
 from rksc_tot.policies.compression.random_attention import RandomAttention
 from rksc_tot.policies.compression.snapkv import SnapKV
 from rksc_tot.policies.compression.streaming_llm import Streaming
 
 PATH: tuple[type[PathPolicy], ...] = (RandomAttention, SnapKV, Streaming)
-TREE: dict[str, KeepPolicy] = {
+TREE: dict[str, CompressionPolicy] = {
     "arborkv": ArborKV(),
     "arborkv_lossy": ArborKV(rehydrate=False),
     "arborkv_lossy_tail2": ArborKV(rehydrate=False, tail=2),
@@ -38,7 +38,7 @@ class Setting:
 
     name: str
     level: str = ""
-    keep: KeepPolicy | None = None
+    keep: CompressionPolicy | None = None
     eviction: str = "rsbcm"
     tokens: int | None = None
 
@@ -48,7 +48,7 @@ class Setting:
         return f"{self.name}.{self.level}" if self.level else self.name
 
 
-class Search(NamedTuple):
+class SearchRun(NamedTuple):
     """One search: whether right, tokens resident at its peak, rows computed again, nodes, how many are not exact, its end."""
 
     right: bool
@@ -66,10 +66,10 @@ class Curves:
         self.suite = suite
         self.problems = problems
         self.seeds = range(seeds)
-        self.found: dict[Setting, list[Search]] = {}
+        self.found: dict[Setting, list[SearchRun]] = {}
 
     @property
-    def full(self) -> list[Search]:
+    def full(self) -> list[SearchRun]:
         """With everything retained."""
         return self.found[FULL]
 
@@ -91,7 +91,7 @@ class Curves:
             | points
         )
 
-    def _point(self, found: Sequence[Search]) -> dict[str, Any]:
+    def _point(self, found: Sequence[SearchRun]) -> dict[str, Any]:
         solved = sum(search.right for search in found)
         low, high = wilson(solved, len(found))
         return {
@@ -154,7 +154,7 @@ def path_settings(budgets: Sequence[int], recent: int, pinned: bool = True) -> l
     ]
 
 
-def searches(suite: str, problems: Sequence[str], seed: int, setting: Setting) -> list[Search]:
+def searches(suite: str, problems: Sequence[str], seed: int, setting: Setting) -> list[SearchRun]:
     """Search every problem in one setting."""
     with open_engine(suite, setting) as engine:
         found = [search(suite, problem, seed, engine) for problem in problems]
@@ -170,10 +170,10 @@ def open_engine(suite: str, setting: Setting) -> TransformersEngine:
     make = load_engine if suite == "games" else pressure_thoughts.engine
     with make() as other:
         size = other.bytes_per_token
-    return make(keep=setting.keep, eviction=setting.eviction, kv_budget=(setting.tokens or ROOM) * size)
+    return make(compress=setting.keep, eviction=setting.eviction, kv_budget=(setting.tokens or ROOM) * size)
 
 
-def search(suite: str, problem: str, seed: int, engine: TransformersEngine) -> Search:
+def search(suite: str, problem: str, seed: int, engine: TransformersEngine) -> SearchRun:
     """Search one problem on a cold engine, with nothing audited: that takes room, too."""
     engine.clear()
     pool = engine.cache.pool
@@ -187,8 +187,8 @@ def search(suite: str, problem: str, seed: int, engine: TransformersEngine) -> S
     try:
         result = solve(problem=problem, engine=engine, seed=seed, rksc=RKSC(audit=0), **how)
     except CacheError:  # there is no room for it
-        return Search(False, pool.peak, 0, 0, 0, False)
-    return Search(
+        return SearchRun(False, pool.peak, 0, 0, 0, False)
+    return SearchRun(
         result.correct is True, pool.peak, result.ledger.recomputed_tokens, len(result.tree),
         sum(not node.exact for node in result.tree), result.stopped == "finished",
     )  # fmt: skip

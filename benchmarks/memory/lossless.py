@@ -20,7 +20,7 @@ from rksc_tot.core.seeds import stream_keys
 from rksc_tot.engine.base import Account, GenerateRequest, Sampling
 from rksc_tot.engine.transformers_engine.engine import TransformersEngine
 from rksc_tot.policies.compression.arborkv import ArborKV
-from rksc_tot.policies.compression.base import KeepPolicy
+from rksc_tot.policies.compression.base import CompressionPolicy
 from rksc_tot.policies.compression.lossless import Lossless
 from rksc_tot.policies.compression.random_attention import RandomAttention
 from rksc_tot.policies.compression.snapkv import SnapKV
@@ -36,7 +36,7 @@ POLICIES = ("random_attention", "random_attention_one_set", "snapkv", "streaming
 """``identity``: a budget that no path reaches."""
 
 
-class Work(NamedTuple):
+class DraftedWork(NamedTuple):
     """What came out, and what it took. ``branches``: in it. ``tokens``: they wrote."""
 
     out: list[Any]
@@ -49,7 +49,7 @@ class Work(NamedTuple):
     held: int
 
 
-def policy(name: str, work: str) -> KeepPolicy:
+def policy(name: str, work: str) -> CompressionPolicy:
     """A policy with a budget that bites in that work."""
     settings: dict[str, Any] = dict(PATHS[work])
     if name == "arborkv":
@@ -62,16 +62,18 @@ def policy(name: str, work: str) -> KeepPolicy:
     return kinds.get(name, RandomAttention)(**settings)
 
 
-def carry_out(work: str, problems: Sequence[str], keep: KeepPolicy | None, bytes_of_kv: int | None) -> Work:
+def carry_out(
+    work: str, problems: Sequence[str], keep: CompressionPolicy | None, bytes_of_kv: int | None
+) -> DraftedWork:
     """Do all of it, with a policy that drafts, or without one."""
     options: dict[str, Any] = {} if bytes_of_kv is None else {"kv_budget": bytes_of_kv, "offload": "cpu"}
     if keep is not None:
-        options |= {"keep": keep, "lossless": Lossless()}
+        options |= {"compress": keep, "lossless": Lossless()}
     make = pressure_thoughts.engine if work == "searches" else load_engine
     with make(**options) as engine:
         watch = Watch(engine)
         out, branches, tokens, ledgers = (searches if work == "searches" else chains)(engine, problems)
-        return Work(out, branches, tokens, ledgers, watch.passes, watch.full_passes, watch.overruns, watch.held)
+        return DraftedWork(out, branches, tokens, ledgers, watch.passes, watch.full_passes, watch.overruns, watch.held)
 
 
 def searches(engine: TransformersEngine, problems: Sequence[str]) -> tuple[list[Any], int, int, list[Ledger]]:
@@ -151,9 +153,9 @@ def figures(found: dict[tuple[str, str], dict[str, Any]]) -> dict[str, Any]:
 WAYS: dict[str, dict[str, Any]] = {
     "nothing": {"eviction": "none"},
     "eviction": {},
-    "arborkv": {"keep": ArborKV()},
-    "arborkv_offload": {"keep": ArborKV(), "offload": "cpu"},
-    "lossless_offload": {"keep": policy("random_attention", "searches"), "lossless": True, "offload": "cpu"},
+    "arborkv": {"compress": ArborKV()},
+    "arborkv_offload": {"compress": ArborKV(), "offload": "cpu"},
+    "lossless_offload": {"compress": policy("random_attention", "searches"), "lossless": True, "offload": "cpu"},
 }
 """How a search may be made to fit. ``nothing``: only what it has pruned goes."""
 

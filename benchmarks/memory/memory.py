@@ -25,7 +25,7 @@ from collections.abc import Sequence
 from statistics import NormalDist, fmean
 from typing import Any, NamedTuple
 
-from benchmarks.common.report import Options, run
+from benchmarks.common.report import BenchmarkOptions, run
 from benchmarks.common.tree_shapes import Shape, recorded, synthetic
 from rksc_tot.cache.prefix_tree import PrefixTree, Segment
 from rksc_tot.cache.slot_pool import SlotPool
@@ -181,7 +181,7 @@ class Replays:
         return again, unfinished
 
 
-def measure(options: Options) -> dict[str, Any]:
+def measure(options: BenchmarkOptions) -> dict[str, Any]:
     """The figures of this benchmark."""
     if options.trees is None:
         tasks = synthetic(8 if options.quick else 40)

@@ -22,7 +22,7 @@ from rksc_tot.core.seeds import stream_keys
 from rksc_tot.core.task import Prompt
 from rksc_tot.engine.base import Account, Completion, GenerateRequest, Sampling
 from rksc_tot.engine.transformers_engine.engine import TransformersEngine
-from rksc_tot.policies.compression.base import KeepPolicy
+from rksc_tot.policies.compression.base import CompressionPolicy
 from rksc_tot.policies.compression.lossless import Lossless
 
 TASKS = (
@@ -52,8 +52,8 @@ def figures(model: str, quick: bool) -> dict[str, Any]:
     found: dict[str, Any] = {"texts": len(texts), "mean_tokens": round(fmean(map(len, texts)), 1)}
     far: dict[tuple[str, bool, int], list[list[float]]] = {}
     for (name, (kind, settings)), budget, pinned in product(POLICIES.items(), budgets, (True, False)):
-        keep = kind(budget=budget, recent=RECENT, pin_prompt=pinned, **settings)
-        with load_engine(model, keep=keep) as engine:
+        compress = kind(budget=budget, recent=RECENT, pin_prompt=pinned, **settings)
+        with load_engine(model, compress=compress) as engine:
             seen = asyncio.run(read(engine, prompts, texts))
         pairs = _pairs(whole, seen, budget + 2 * RECENT)
         far[name, pinned, budget] = [[_divergence(*pair) for pair in text] for text in pairs]
@@ -171,8 +171,8 @@ def _lossless(model: str, prompts: Sequence[Prompt], new: int) -> dict[str, Any]
         account = Account()
         budget = max(engine.open(prompt, account).length for prompt in prompts) + BESIDE
 
-    def written(keep: KeepPolicy | None) -> tuple[list[Any], Account, int]:
-        with load_engine(model, keep=keep, lossless=Lossless() if keep else False) as engine:
+    def written(compress: CompressionPolicy | None) -> tuple[list[Any], Account, int]:
+        with load_engine(model, compress=compress, lossless=Lossless() if compress else False) as engine:
             watch = Watch(engine)
             replies, account = _written(engine, prompts, new, 0.8)
             greedy, other = _written(engine, prompts, new, 0.0)

@@ -14,12 +14,12 @@ from itertools import product
 from typing import Any, NamedTuple
 
 from benchmarks.common.workers import Workers
-from benchmarks.memory.recall import Line, Script, line, model, tokenizer
+from benchmarks.memory.recall import RecallLine, Script, line, model, tokenizer
 from rksc_tot.core.seeds import stream_keys
 from rksc_tot.engine.base import Account, GenerateRequest, Sampling
 from rksc_tot.engine.transformers_engine.engine import TransformersEngine
 from rksc_tot.evaluation.intervals import wilson
-from rksc_tot.policies.compression.base import KeepPolicy
+from rksc_tot.policies.compression.base import CompressionPolicy
 from rksc_tot.policies.compression.random_attention import RandomAttention
 from rksc_tot.policies.compression.snapkv import SnapKV
 from rksc_tot.policies.compression.streaming_llm import Streaming
@@ -56,20 +56,22 @@ def script() -> Script:
     """Facts are taken over from the prompt in the first lines, and those that are due are stated again."""
     kept = [f"p{n}" for n in range(STATED)]
     names = [*kept, *KINDS[1:]]
-    lines = [Line(), *(Line(kept[n], kind) for n, kind in enumerate(KINDS[1:]))]
+    lines = [RecallLine(), *(RecallLine(kept[n], kind) for n, kind in enumerate(KINDS[1:]))]
     while len(lines) < LINES:
         due = [f"every_{every}" for every in EVERY if len(lines) % every == every // 2]  # never two in one line
-        lines.append(Line(due[0], due[0]) if due else Line())
+        lines.append(RecallLine(due[0], due[0]) if due else RecallLine())
     asked = [kept[-1], *KINDS[1:]]
-    return Script([*lines, *(Line(name, name) for name in asked), Line()], names, DIGITS)
+    return Script([*lines, *(RecallLine(name, name) for name in asked), RecallLine()], names, DIGITS)
 
 
-def write(keep: KeepPolicy | None, problems: int, **options: Any) -> Told:
+def write(compress: CompressionPolicy | None, problems: int, **options: Any) -> Told:
     """Have the model write a path for each problem, all at once, without chance."""
     written, account, rng = script(), Account(), random.Random("long paths")
     last = line(len(written.lines) - 1)
     right = dict.fromkeys(KINDS, 0)
-    with TransformersEngine(model(written), tokenizer(written), name="written by hand", keep=keep, **options) as engine:
+    with TransformersEngine(
+        model(written), tokenizer(written), name="written by hand", compress=compress, **options
+    ) as engine:
         facts = [[rng.randrange(DIGITS) for _ in range(STATED)] for _ in range(problems)]
         requests = [
             GenerateRequest(
@@ -98,7 +100,7 @@ def figures(problems: int, budgets: Sequence[int], workers: Workers) -> dict[str
     return found
 
 
-def policy(name: str, budget: int, pinned: bool) -> KeepPolicy:
+def policy(name: str, budget: int, pinned: bool) -> CompressionPolicy:
     """A policy by the name it has in the figures."""
     kind, settings = POLICIES[name]
     return kind(budget=budget, recent=RECENT, pin_prompt=pinned, **settings)

@@ -1,4 +1,4 @@
-"""KV under pressure: how little memory is enough, what every keep policy loses, and what comes out exact all the same.
+"""KV under pressure: how little memory is enough, what every compression policy loses, and what comes out exact all the same.
 
 ``python -m benchmarks.memory.pressure [--puzzles FILE --rows 901-1000] [--json] [--quick]``; without a file the games are a hundred
 held-out roots. ``--model FOLDER`` measures a real model instead, on long texts of its own (last paragraph). Nothing here is a
@@ -15,7 +15,7 @@ the most tokens resident at a time, scratch included, the mean over searches (``
 beside its last few (4 in ``games``, 16 elsewhere). ``solved`` with its Wilson interval; ``memory``: peak over that of full
 retention; ``recomputed``: tokens computed again, a search; ``inexact``: share of the nodes that say so; ``unfinished``: searches
 for which there was no room. WHO: ``arborkv`` makes whole what it reduced before it goes on, so it is exact; ``arborkv_lossy``
-does not; ``_tail2`` keeps for certain the last 2 tokens of a thought instead of 8. Without any keep policy, for comparison:
+does not; ``_tail2`` keeps for certain the last 2 tokens of a thought instead of 8. Without any compression policy, for comparison:
 ``evict_rsbcm``, plain eviction, exact as well; ``evict_none`` only lets go of what the search has pruned. ``_unpinned``: the
 prompt may go, too.
 

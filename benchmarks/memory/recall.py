@@ -1,4 +1,4 @@
-"""A model whose weights are written by hand, so that what a keep policy drops has a known effect.
+"""A model whose weights are written by hand, so that what a compression policy drops has a known effect.
 
 One layer, no training. A text is a script: empty lines, and lines that ask for a fact, which the model then states::
 
@@ -40,7 +40,7 @@ NONE = "none"
 START = " start"
 
 
-class Line(NamedTuple):
+class RecallLine(NamedTuple):
     """``reads``: the name it asks for. ``writes``: under which name the model states what it found; drawn if it asks for none."""
 
     reads: str | None = None
@@ -50,7 +50,7 @@ class Line(NamedTuple):
 class Script(NamedTuple):
     """What the model writes: lines in order; it stops by itself after none of them."""
 
-    lines: Sequence[Line]
+    lines: Sequence[RecallLine]
     names: Sequence[str]
     values: int
 

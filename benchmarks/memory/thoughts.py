@@ -14,7 +14,7 @@ import random
 import re
 from collections.abc import Sequence
 
-from benchmarks.memory.recall import Line, Script, fact, line, model, tokenizer
+from benchmarks.memory.recall import RecallLine, Script, fact, line, model, tokenizer
 from rksc_tot import Task, Verifier, verifier
 from rksc_tot.core.task import Path
 from rksc_tot.engine.transformers_engine.engine import TransformersEngine
@@ -31,13 +31,13 @@ STRATEGY = BFS(b=4, k=8)
 
 def script() -> tuple[Script, list[str]]:
     """What the model writes, and the words that end thoughts."""
-    lines: list[Line] = []
+    lines: list[RecallLine] = []
     ends = []
     for level in range(LEVELS):
         known = [f"m{above}" for above in range(level + 1)]
         recited = [ASKED, *known] if level == LEVELS - 1 else known
-        lines += [Line(writes=known[-1]), *[Line()] * (LENGTH - 2 - len(recited))]
-        lines += [*(Line(name, name) for name in recited), Line()]
+        lines += [RecallLine(writes=known[-1]), *[RecallLine()] * (LENGTH - 2 - len(recited))]
+        lines += [*(RecallLine(name, name) for name in recited), RecallLine()]
         ends.append(line(len(lines) - 1))
     names = [*(f"p{n}" for n in range(STATED)), *(f"m{n}" for n in range(LEVELS))]
     return Script(lines, names, DIGITS), ends

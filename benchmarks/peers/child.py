@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.peers.search import Problem, Shape, Tally, to_json
+from benchmarks.peers.search import PeerProblem, PeerShape, PeerTally, to_json
 from rksc_tot.core.errors import RkscTotError
 
 HOME = Path(__file__).parent.parent
@@ -27,7 +27,7 @@ class PeerAbsent(RkscTotError):
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
+class PeerRecipe:
     """How an environment is made. ``packages``: what pip installs, in this order. ``bare``: what it then installs without
     requirements; these are installed next, all but ``spared``, which a text model on a CPU does without. ``proof``: a
     distribution and the version it must have.
@@ -138,13 +138,13 @@ class Child:
         """Its number, and that of its process group."""
         return self._process.pid
 
-    def search(self, problem: Problem, shape: Shape) -> Tally:
+    def search(self, problem: PeerProblem, shape: PeerShape) -> PeerTally:
         """What one search did there."""
         assert self._process.stdin is not None
         self._signal(signal.SIGCONT)
         self._process.stdin.write(json.dumps(to_json(shape, problem)) + "\n")
         self._process.stdin.flush()
-        tally = Tally(**self._answer())
+        tally = PeerTally(**self._answer())
         self._signal(signal.SIGSTOP)
         return tally
 

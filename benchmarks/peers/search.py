@@ -15,7 +15,7 @@ Path = list[int]  # token ids from the start of the prompt
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class PeerShape:
     """What a tree looks like, whatever is written in it.
 
     ``prompt``, ``question``, ``new``: tokens of the prompt, of a question and of a thought. ``depth``: levels. ``keep``: states
@@ -31,7 +31,7 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class PeerProblem:
     """Token ids of a prompt, of the question after every thought, and of the first tokens of its two labels."""
 
     prompt: Path
@@ -40,7 +40,7 @@ class Problem:
 
 
 @dataclass(slots=True)
-class Tally:
+class PeerTally:
     """What one search did. ``seconds``: all of it; ``expanding``, ``scoring``: of that.
 
     ``prefilled``: tokens of prompts, paths and questions that were computed, decode steps excluded.
@@ -61,7 +61,7 @@ class Tally:
         return self.expansions, self.nodes, self.sampled, self.questions
 
     @classmethod
-    def expected(cls, shape: Shape) -> Self:
+    def expected(cls, shape: PeerShape) -> Self:
         """The counts of a tree of that shape."""
         expansions = states = 1
         for _ in range(shape.depth - 1):
@@ -78,7 +78,7 @@ class Backend(Protocol):
         """For each path, the tokens of its branches, each ``new`` long."""
         ...
 
-    def value(self, families: Sequence[Sequence[Path]], problem: Problem) -> list[list[float]]:
+    def value(self, families: Sequence[Sequence[Path]], problem: PeerProblem) -> list[list[float]]:
         """The worth of each path, siblings together: the question is asked after it."""
         ...
 
@@ -87,12 +87,12 @@ class Backend(Protocol):
         ...
 
 
-def search(backend: Backend, problem: Problem, shape: Shape) -> Tally:
+def search(backend: Backend, problem: PeerProblem, shape: PeerShape) -> PeerTally:
     """Breadth first: grow every state of the frontier, value the children, keep the best.
 
     The frontier holds the same number of states whatever their worth, so that all trees of a shape cost the same tokens.
     """
-    tally = Tally(prefilled=-backend.prefilled())
+    tally = PeerTally(prefilled=-backend.prefilled())
     start = time.perf_counter()
     frontier = [problem.prompt]
     for _ in range(shape.depth):
@@ -122,12 +122,12 @@ def first_label(logprobs: Sequence[float], labels: tuple[list[int], list[int]], 
     return masses[0] / sum(masses)
 
 
-def to_json(shape: Shape, problem: Problem) -> dict[str, Any]:
+def to_json(shape: PeerShape, problem: PeerProblem) -> dict[str, Any]:
     """One search, as a child process is asked for it."""
     return {"shape": asdict(shape), "problem": asdict(problem)}
 
 
-def from_json(asked: dict[str, Any]) -> tuple[Shape, Problem]:
+def from_json(asked: dict[str, Any]) -> tuple[PeerShape, PeerProblem]:
     """What :func:`to_json` made."""
     prompt, question, labels = (asked["problem"][name] for name in ("prompt", "question", "labels"))
-    return Shape(**asked["shape"]), Problem(prompt, question, (labels[0], labels[1]))
+    return PeerShape(**asked["shape"]), PeerProblem(prompt, question, (labels[0], labels[1]))

@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, P
 
 from benchmarks.common.baselines import LABELS
 from benchmarks.common.random_models import SHAPES, random_model, word_tokenizer
-from benchmarks.peers.search import Problem
+from benchmarks.peers.search import PeerProblem
 from rksc_tot.core.errors import UnsupportedModel
 from rksc_tot.engine.tokenization.chat import prompt_tokens
 from rksc_tot.engine.tokenization.text import continuation, decode, encode, label_tokens
@@ -27,11 +27,11 @@ class Subject:
     folder: Path
     question: str
 
-    def problem(self, prompt: str) -> Problem:
+    def problem(self, prompt: str) -> PeerProblem:
         """A prompt in token ids, as the engine reads it."""
         first, second = label_tokens(self.tokenizer, LABELS)
         question = continuation(self.tokenizer, self.question)
-        return Problem(prompt_tokens(self.tokenizer, prompt), question, (first, second))
+        return PeerProblem(prompt_tokens(self.tokenizer, prompt), question, (first, second))
 
 
 def real(folder: Path, question: int) -> Subject:

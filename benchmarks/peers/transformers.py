@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from transformers import ContinuousBatchingConfig, GenerationConfig, PreTrainedModel
 
-from benchmarks.peers.search import Path, Problem, first_label
+from benchmarks.peers.search import Path, PeerProblem, first_label
 
 PAGE = 16  # tokens of a page of continuous batching's cache: only whole pages are shared
 PAGES_HELD = 4096
@@ -55,10 +55,10 @@ class Generate:
         return found
 
     @torch.inference_mode()
-    def value(self, families: Sequence[Sequence[Path]], problem: Problem) -> list[list[float]]:
+    def value(self, families: Sequence[Sequence[Path]], problem: PeerProblem) -> list[list[float]]:
         return [self._value(family, problem) for family in families]
 
-    def _value(self, family: Sequence[Path], problem: Problem) -> list[float]:
+    def _value(self, family: Sequence[Path], problem: PeerProblem) -> list[float]:
         ids = self._batch([path + problem.question for path in family])
         logits = self.model(input_ids=ids, use_cache=False, logits_to_keep=1).logits[:, -1].double()
         labels = [token for label in problem.labels for token in label]
@@ -101,7 +101,7 @@ class ContinuousBatching:
         self.rows.decoded += len(paths) * branches * (new - 1)
         return [[list(reply.generated_tokens) for reply in family] for family in replies]
 
-    def value(self, families: Sequence[Sequence[Path]], problem: Problem) -> list[list[float]]:
+    def value(self, families: Sequence[Sequence[Path]], problem: PeerProblem) -> list[list[float]]:
         paths = [path + problem.question for family in families for path in family]
         values = iter([reply.logprobs[0] for [reply] in self._ask(paths, 1, 1)])
         return [[next(values) for _ in family] for family in families]

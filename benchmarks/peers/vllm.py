@@ -13,7 +13,7 @@ from typing import Any
 from vllm import LLM, SamplingParams  # type: ignore[import-not-found]
 
 from benchmarks.peers.driver import serve
-from benchmarks.peers.search import Backend, Path, Problem, first_label
+from benchmarks.peers.search import Backend, Path, PeerProblem, first_label
 
 BLOCK = 32
 COUNTERS = {"vllm:prefix_cache_queries": 1, "vllm:prefix_cache_hits": -1}
@@ -32,7 +32,7 @@ class VLLM:
         found = self._generate(paths, how)
         return [[list(branch.token_ids) for branch in reply.outputs] for reply in found]
 
-    def value(self, families: Sequence[Sequence[Path]], problem: Problem) -> list[list[float]]:
+    def value(self, families: Sequence[Sequence[Path]], problem: PeerProblem) -> list[list[float]]:
         ids = [token for label in problem.labels for token in label]
         how = SamplingParams(
             temperature=1.0, max_tokens=1, ignore_eos=True, detokenize=False,

@@ -31,7 +31,7 @@ from rksc_tot.core.task import Path as Thoughts
 from rksc_tot.core.task import Question, Reject, Thought, function_task
 from rksc_tot.core.tree import Node
 from rksc_tot.engine.base import Account, Engine, LabelRequest
-from rksc_tot.evaluation.calibration import Outcome
+from rksc_tot.evaluation.calibration import MechanismOutcome
 from rksc_tot.evaluation.calibration.examples import Trace, TracedValue, try_exit
 from rksc_tot.evaluation.problems import choose_problems, training_puzzles
 from rksc_tot.policies.early_exit.cgee import ExitRule, entropy, lead, likeliest
@@ -125,12 +125,12 @@ def measured(early: Sequence[tuple[Result, LMValue]], calibration: Calibration) 
     }
 
 
-def rules(calibration: Calibration) -> dict[str, Outcome[Any]]:
+def rules(calibration: Calibration) -> dict[str, MechanismOutcome[Any]]:
     """Both kinds of exit rule by name; a kind that had no candidate is left out."""
     return {each.walk[0].rule.name: each for each in (calibration.exit, calibration.other) if each.walk}
 
 
-def replayed(found: Outcome[Any], traces: Sequence[Trace]) -> dict[str, Any]:
+def replayed(found: MechanismOutcome[Any], traces: Sequence[Trace]) -> dict[str, Any]:
     """What the rule of an outcome would have done at the evaluated nodes."""
     rule: ExitRule | None = found.rule
     if rule is None:
@@ -151,7 +151,7 @@ def outcome(calibration: Calibration) -> dict[str, Any]:
         "outside": round(calibration.outside, 4),
     }  # fmt: skip
     for name in ("exit", "other", "skip", "rivals"):
-        found: Outcome[Any] = getattr(calibration, name)
+        found: MechanismOutcome[Any] = getattr(calibration, name)
         step = found.step
         figures[name] = (
             {"refused": found.refused}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.common.report import Options, run
+from benchmarks.common.report import BenchmarkOptions, run
 
 if TYPE_CHECKING:
     from rksc_tot.engine.model.forward import Forward, Route
@@ -134,7 +134,7 @@ def tree_difference(forward: Forward, route: Route, seed: int, size: int) -> flo
     return worst
 
 
-def measure(options: Options) -> dict[str, Any]:
+def measure(options: BenchmarkOptions) -> dict[str, Any]:
     """The figures of this benchmark."""
     import torch
     from transformers import AutoModelForCausalLM

@@ -69,7 +69,7 @@ SIZES = {
 QUICK = {"": Sizes(Heads(9, 3, 64), (512, 1024), (8, 32)), "wide.": Sizes(Heads(32, 8, 128), (512,), (8,))}
 
 
-class Case:
+class AttentionCase:
     """Keys and values of one size, and the three ways to attend to them. Every way returns ``[B, Hq, D]``."""
 
     def __init__(self, heads: Heads, prefix: int, branches: int, device: torch.device, dtype: torch.dtype) -> None:
@@ -153,7 +153,7 @@ def seconds(attend: Attend, repeats: int = 1) -> float:
 
 
 @torch.inference_mode()
-def compare(case: Case, rounds: int) -> tuple[dict[str, np.ndarray], float]:
+def compare(case: AttentionCase, rounds: int) -> tuple[dict[str, np.ndarray], float]:
     """Seconds ``[1, rounds]`` of ours and of the others, each in its fastest way; and the largest difference."""
     ways = {"ours": case.ours(), "mask": fastest(case.mask()), "copy": fastest(case.copy())}
     outputs = {name: attend().float() for name, attend in ways.items()}
@@ -184,7 +184,7 @@ def measure(device: str, dtype: str, rounds: int, quick: bool) -> dict[str, Any]
             if copy_bytes(heads, prefix, count, getattr(torch, dtype).itemsize) > MOST_BYTES:
                 skipped.append(kind + size)
                 continue
-            case = Case(heads, prefix, count, torch.device(device), getattr(torch, dtype))
+            case = AttentionCase(heads, prefix, count, torch.device(device), getattr(torch, dtype))
             times, difference = compare(case, rounds)
             differences.append(difference)
             for other in ("mask", "copy"):

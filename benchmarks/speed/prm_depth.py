@@ -25,7 +25,7 @@ import torch
 
 from benchmarks.common.baselines import LABELS, SAMPLING, Plain
 from benchmarks.common.random_models import SHAPES
-from benchmarks.common.report import Options, run
+from benchmarks.common.report import BenchmarkOptions, run
 from benchmarks.speed.paper import plain_and_engine, ratio, work
 from rksc_tot.core.seeds import stream_keys
 from rksc_tot.engine.base import Account, GenerateRequest, LabelRequest
@@ -101,7 +101,7 @@ def exponents(name: str, cost: np.ndarray) -> dict[str, float]:
     return {name: round(float(slope), 3), f"{name}.last": round(float(doublings[-1] - doublings[-2]), 3)}
 
 
-def measure(options: Options) -> dict[str, Any]:
+def measure(options: BenchmarkOptions) -> dict[str, Any]:
     """The figures of this benchmark."""
     shape, deepest, rounds = ("tiny", 16, 2) if options.quick else ("smollm2-135m", DEEPEST, ROUNDS)
     plain, engine = plain_and_engine(shape)

@@ -41,7 +41,7 @@ from benchmarks.common.baselines import SAMPLING
 from benchmarks.common.random_models import SHAPES, random_model, word_tokenizer
 from benchmarks.common.report import environment, flat
 from benchmarks.speed.paper import KV_BYTES, ratio, twin, work
-from benchmarks.speed.steps import Step, WatchedEngine, shares
+from benchmarks.speed.steps import TimedStep, WatchedEngine, shares
 from rksc_tot.core.seeds import stream_keys
 from rksc_tot.engine.base import Account, GenerateRequest
 from rksc_tot.engine.model import onednn_linear as packing
@@ -54,7 +54,7 @@ PROFILED_STEPS = 8
 SLACK = 8  # more tokens than steps, as branches may write the same at first
 TRIES = 5  # of each way to multiply, to choose the faster
 
-Product = Callable[[Tensor], Tensor]
+OneDNNMatmul = Callable[[Tensor], Tensor]
 
 
 class Roof:
@@ -65,17 +65,17 @@ class Roof:
         body = [layer for layer in model.modules() if isinstance(layer, nn.Linear) and layer is not head]
         self._layers = [*((layer, False) for layer in body), (head, True)]
         packs = packing.worth_packing(model)
-        self._ways: dict[nn.Linear, list[Product]] = {
+        self._ways: dict[nn.Linear, list[OneDNNMatmul]] = {
             layer: [
                 partial(F.linear, weight=layer.weight),
-                *([partial(packing.Product([layer]), place=slice(None))] if packs else []),
+                *([partial(packing.OneDNNMatmul([layer]), place=slice(None))] if packs else []),
             ]
             for layer, _ in self._layers
         }
         self._fastest: dict[tuple[int, ...], int] = {}  # by rows and shape of the matrix
 
     @torch.inference_mode()
-    def choose(self, rows: int, logits: int) -> list[tuple[Product, Tensor]]:
+    def choose(self, rows: int, logits: int) -> list[tuple[OneDNNMatmul, Tensor]]:
         """For so many rows, of which some go through the head: each product and what it is applied to."""
         found = []
         for layer, is_head in self._layers:
@@ -92,7 +92,7 @@ class Roof:
         return sum(self._fastest.values()) / max(1, len(self._fastest))
 
 
-def _fastest(ways: list[Product], x: Tensor) -> int:
+def _fastest(ways: list[OneDNNMatmul], x: Tensor) -> int:
     """Which way is the fastest, by the best of some tries in turn."""
     if len(ways) == 1:
         return 0
@@ -101,7 +101,7 @@ def _fastest(ways: list[Product], x: Tensor) -> int:
 
 
 @torch.inference_mode()
-def _seconds(products: list[tuple[Product, Tensor]]) -> float:
+def _seconds(products: list[tuple[OneDNNMatmul, Tensor]]) -> float:
     """How long the products take, one after the other."""
     start = time.perf_counter()
     for product, x in products:
@@ -152,7 +152,7 @@ class Bench:
         products = self.roof.choose(rows, logits)
         pairs: list[tuple[float, float]] = []
 
-        def on_step(step: Step) -> None:
+        def on_step(step: TimedStep) -> None:
             if step.rows == rows and len(pairs) <= steps:
                 pairs.append((_seconds(products), step.seconds))
 
@@ -169,7 +169,7 @@ class Bench:
         self._write(prompt, branches, new)  # warm
         profile, made = cProfile.Profile(), count(1)
 
-        def on_step(step: Step) -> None:
+        def on_step(step: TimedStep) -> None:
             self.engine.profile = profile if next(made) < new else None  # not the last, which computes nothing
 
         self.engine.profile = profile if new == 1 else None

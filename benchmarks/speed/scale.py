@@ -24,7 +24,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common.report import Options, run
+from benchmarks.common.report import BenchmarkOptions, run
 from rksc_tot import solve_many
 from rksc_tot.api.result import Result
 from rksc_tot.api.solve import solve
@@ -34,7 +34,7 @@ from rksc_tot.core.tree import ReasoningTree
 from rksc_tot.engine.base import Account, Completion, GenerateRequest
 from rksc_tot.engine.mock.engine import MockEngine
 from rksc_tot.strategies import BFS
-from rksc_tot.verifiers import Random
+from rksc_tot.verifiers import RandomScores
 
 DEPTH, K = 10, 10
 CONCURRENCY = 32
@@ -70,7 +70,9 @@ def write(text: str, rng: random.Random) -> str:
 def grown(nodes: int, engine: MockEngine) -> Result:
     """One search with exactly ``nodes`` nodes beside the root, in about :data:`DEPTH` levels."""
     strategy = BFS(b=nodes // (DEPTH * K), k=K)
-    return solve(synthetic(), nodes, engine=engine, strategy=strategy, verifier=Random(), budget=Budget(nodes=nodes))
+    return solve(
+        synthetic(), nodes, engine=engine, strategy=strategy, verifier=RandomScores(), budget=Budget(nodes=nodes)
+    )
 
 
 def milliseconds_a_node(nodes: int) -> float:
@@ -112,7 +114,7 @@ def resident_after(marks: Sequence[int]) -> Iterator[float]:
     """Resident memory when so many problems are done, in MiB."""
     outcomes = solve_many(
         synthetic(), map(str, range(marks[-1])), engine=MockEngine(write), concurrency=CONCURRENCY,
-        strategy=BFS(b=2, k=3), verifier=Random(), budget=Budget(nodes=20),
+        strategy=BFS(b=2, k=3), verifier=RandomScores(), budget=Budget(nodes=20),
     )  # fmt: skip
     for done, outcome in enumerate(outcomes, 1):
         if outcome.result is None or len(outcome.result.tree) != 21:
@@ -121,7 +123,7 @@ def resident_after(marks: Sequence[int]) -> Iterator[float]:
             yield resident_mib()
 
 
-def measure(options: Options) -> dict[str, Any]:
+def measure(options: BenchmarkOptions) -> dict[str, Any]:
     """All figures; times are medians of interleaved runs."""
     sizes = (1000, 10_000) if options.quick else (1000, 10_000, 100_000)
     marks = (100, 1000) if options.quick else (1000, 10_000)

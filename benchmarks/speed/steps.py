@@ -24,7 +24,7 @@ PRODUCTS = ("linear", "_linear_pointwise", "addmm", "mm")
 BUILT_IN = "~"  # what the profiler calls the file of a function without source
 
 
-class Step(NamedTuple):
+class TimedStep(NamedTuple):
     """One step: its ``seconds``, the ``rows`` computed, and the requests that are ``waiting`` after it."""
 
     seconds: float
@@ -35,12 +35,12 @@ class Step(NamedTuple):
 class WatchedEngine(TransformersEngine):
     """Tells ``on_step`` of every step, in the thread that made it. With ``profile``, what it called is noted there."""
 
-    on_step: Callable[[Step], None] = staticmethod(lambda step: None)
+    on_step: Callable[[TimedStep], None] = staticmethod(lambda step: None)
     profile: cProfile.Profile | None = None
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self._unwatched, self._stepper.step = self._stepper.step, self._step  # type: ignore[method-assign]
+        self._unwatched, self._scheduler.step = self._scheduler.step, self._step  # type: ignore[method-assign]
 
     def _step(self) -> None:
         before = self.usage.rows
@@ -52,7 +52,7 @@ class WatchedEngine(TransformersEngine):
             self.profile.runcall(self._unwatched)
         settle(self)
         after = self.usage
-        self.on_step(Step(time.perf_counter() - start, after.rows - before, after.waiting))
+        self.on_step(TimedStep(time.perf_counter() - start, after.rows - before, after.waiting))
 
 
 def settle(engine: TransformersEngine) -> None:

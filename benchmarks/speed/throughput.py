@@ -28,7 +28,7 @@ import numpy as np
 
 from benchmarks.common.baselines import LABELS
 from benchmarks.common.random_models import SHAPES, random_model, word_tokenizer
-from benchmarks.common.report import Options, run
+from benchmarks.common.report import BenchmarkOptions, run
 from benchmarks.speed.paper import QUESTION_TOKENS, ratio
 from rksc_tot import Question, Reject, Result, Strategy, Task, Thought, function_task, load_engine, solve_many
 from rksc_tot.core.task import Path
@@ -154,7 +154,7 @@ def compare(engine: TransformersEngine, cases: Sequence[Case], rounds: int) -> N
                 case.run(engine, concurrency)
 
 
-def measure(options: Options) -> dict[str, Any]:
+def measure(options: BenchmarkOptions) -> dict[str, Any]:
     """The figures of this benchmark."""
     rounds = dict.fromkeys(ROUNDS, 1) if options.quick else ROUNDS
     cases = games(options.quick)

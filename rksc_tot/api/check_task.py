@@ -8,13 +8,13 @@ from typing import Any, Literal, TypeVar
 
 from rksc_tot.api.sync import run_async
 from rksc_tot.core.errors import RkscTotError, TaskError
-from rksc_tot.core.plugins.user_code import Raised, guarded, said, shown
+from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code, said, shown
 from rksc_tot.core.seeds import stream_keys
 from rksc_tot.core.task import Path, Prompt, Reject, Task, Thought
 from rksc_tot.core.tree import Node
 from rksc_tot.engine.base import Account, Completion, Engine, GenerateRequest, LabelRequest, Sampling
 from rksc_tot.search import Search
-from rksc_tot.search.approximate.prompt_variants import other_phrasings
+from rksc_tot.search.approximate.prompt_variants import other_variants
 from rksc_tot.search.task_calls import read_answer, read_verdict, thought_fault
 from rksc_tot.search.validation import Fault, problem_fault, prompt_fault, question_fault, setting_faults
 
@@ -63,7 +63,7 @@ def check_task(task: Task, problem: Any, engine: Engine | None = None) -> list[F
     if not check.failed("validate"):
         prompt = check.prompt("prompt", valid)
         if prompt is not None:
-            check.phrasings(valid, prompt)
+            check.prompt_variants(valid, prompt)
         check.is_solution(valid)
         check.state_key(valid, Path())
         sample = check.sampled(valid, prompt, engine) if engine is not None else None
@@ -97,11 +97,11 @@ class _Check:
         """The method's value, or None with a finding where it raises."""
         method: Callable[..., Any] = getattr(self.task, what)
         try:
-            with guarded(what, RkscTotError):
+            with calling_user_code(what, RkscTotError):
                 return method(*args)
         except RkscTotError as error:
             self.report("error", what, str(error))
-        except Raised as raised:
+        except UserCodeError as raised:
             if isinstance(raised.error, NotImplementedError):
                 self.report("missing", what, f"a task must have {what}: write it")
             else:
@@ -141,14 +141,14 @@ class _Check:
         self.report("error" if fault else "ok", what, f"{what} {fault}" if fault else f"{what} is {shown(prompt)}")
         return None if fault else prompt
 
-    def phrasings(self, problem: Any, prompt: Prompt) -> None:
+    def prompt_variants(self, problem: Any, prompt: Prompt) -> None:
         try:
-            prompts = other_phrasings(self.task, problem, prompt)
+            prompts = other_variants(self.task, problem, prompt)
         except TaskError as error:
-            self.report("error", "phrasings", str(error).removesuffix(f" - {error.hint}"))
+            self.report("error", "prompt_variants", str(error).removesuffix(f" - {error.hint}"))
             return
         if prompts:
-            self.report("ok", "phrasings", f"phrasings are {shown(prompts)}")
+            self.report("ok", "prompt_variants", f"prompt_variants are {shown(prompts)}")
 
     def is_solution(self, problem: Any) -> None:
         value = self.call("is_solution", problem, Path())
@@ -167,9 +167,9 @@ class _Check:
         if self.failed("state_key"):
             return
         try:
-            with guarded("hash"):
+            with calling_user_code("hash"):
                 hash(key)
-        except Raised:
+        except UserCodeError:
             message = f"state_key returned {shown(key)} {where}, which cannot be hashed: return a tuple or a string"
             self.report("error", "state_key", message)
             return
@@ -180,14 +180,14 @@ class _Check:
         accepted: list[Thought] = []
         for text in SAMPLES if sample is None else (sample, *SAMPLES):
             try:
-                with guarded("parse", Reject):
+                with calling_user_code("parse", Reject):
                     thought = self.task.parse(problem, Path(), text)
             except Reject as reason:
                 if text == sample:
                     why = f"parse rejects {shown(text)}, which the model wrote: {said(reason)}"
                     self.report("missing", "sample", why)
                 continue
-            except Raised as raised:
+            except UserCodeError as raised:
                 self.report("error", "parse", f"{raised} on {shown(text)}: raise Reject with the reason")
                 break
             if fault := thought_fault(thought):
@@ -261,9 +261,9 @@ class _Check:
             return None
         task = self.task
         try:
-            with guarded("the engine", RkscTotError):
+            with calling_user_code("the engine", RkscTotError):
                 completion = self._completion(problem, prompt, engine)
-        except (RkscTotError, Raised) as error:
+        except (RkscTotError, UserCodeError) as error:
             self.report("error", "sample", str(error))
             return None
         if completion.finish == "eos" and not completion.text.strip():
@@ -284,9 +284,9 @@ class _Check:
         if self.erred:
             return None
         try:
-            with guarded("the engine", RkscTotError):
+            with calling_user_code("the engine", RkscTotError):
                 return run_async(self._follow(problem, engine))
-        except (RkscTotError, Raised) as error:
+        except (RkscTotError, UserCodeError) as error:
             self.report("error", "greedy path", str(error))
             return None
 
@@ -332,9 +332,9 @@ class _Check:
             return
         request = LabelRequest(node._handle, question.text, tuple(question.labels))
         try:
-            with guarded("the engine", RkscTotError):
+            with calling_user_code("the engine", RkscTotError):
                 [scores] = await search.engine.label([request], search.account)
-        except (RkscTotError, Raised) as error:
+        except (RkscTotError, UserCodeError) as error:
             self.report("error", "question", str(error))
             return
         if scores is not None and (scores.outside or 0.0) > 0.5:

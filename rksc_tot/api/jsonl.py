@@ -22,7 +22,7 @@ DEEPEST = 100  # lists and objects within each other
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class JsonlLine:
     """A problem as its file has it: the keys of its line, ``problem`` and ``id`` among them."""
 
     number: int
@@ -34,7 +34,7 @@ class Line:
         return Problem(self.fields["problem"], self.fields["id"])
 
 
-def read_problems(file: str) -> list[Line]:
+def read_problems(file: str) -> list[JsonlLine]:
     """The lines of a file, ``-``: of stdin; blank lines are passed over.
 
     Raises
@@ -51,14 +51,14 @@ def read_problems(file: str) -> list[Line]:
         raise ConfigError(f"{name} cannot be read: {error.strerror or error}", hint="name a file of problems") from None
     except UnicodeDecodeError as error:
         raise ConfigError(f"{name} is not UTF-8: {error.reason} at byte {error.start}", hint=FORM) from None
-    lines: list[Line] = []
+    lines: list[JsonlLine] = []
     faults: list[str] = []
     seen: dict[str, int] = {}
     for number, raw in enumerate(text.split("\n"), 1):
         if not raw.strip():
             continue
         try:
-            line = Line(number, _fields(raw, number))
+            line = JsonlLine(number, _fields(raw, number))
             first = seen.setdefault(str(line.fields["id"]), number)
             if first != number:
                 raise ValueError(f"has the id {line.fields['id']!r} of line {first}")

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from rksc_tot.api.result import Result
 from rksc_tot.core.errors import ConfigError, RkscTotError
 from rksc_tot.core.ledger import Ledger
-from rksc_tot.core.plugins.user_code import Raised, named, said, shown
+from rksc_tot.core.plugins.user_code import UserCodeError, named, said, shown
 from rksc_tot.core.task import Task
 from rksc_tot.search.limits import OWN_BUDGET
 
@@ -67,7 +67,7 @@ class Outcome(BaseModel):
 
 
 @dataclass
-class Standing:
+class RunProgress:
     """How problems came out, each in one way.
 
     ``checks``: whether the task has a check at all. ``verdicts``: how many problems there are of each verdict. ``limited``:
@@ -117,11 +117,11 @@ class Standing:
 
 
 @dataclass(repr=False)
-class Tally(Standing):
+class Tally(RunProgress):
     """What a run has come to so far; its ``repr`` has what is known, and of the zeros only that none was solved.
 
     ``total``: problems, None where that is not known. ``started``: searches begun; ``finished``: handed out as outcomes, see
-    :class:`Standing`. ``spent``: tokens, nodes and verifier calls of all searches, running ones included. ``context_tokens``,
+    :class:`RunProgress`. ``spent``: tokens, nodes and verifier calls of all searches, running ones included. ``context_tokens``,
     ``context_computed``: as in :class:`~rksc_tot.core.ledger.Ledger`, of the finished. ``approximate``: of these, how many have
     thoughts or scores upon approximate KV. ``stopped``: None while it runs, then ``finished`` or why it ended before.
     """
@@ -165,5 +165,5 @@ def has_check(task: Task) -> bool:
 
 def sentence_of(error: BaseException) -> str:
     """What an error says, on one line."""
-    text = said(error) if isinstance(error, RkscTotError | Raised) else named(error)
+    text = said(error) if isinstance(error, RkscTotError | UserCodeError) else named(error)
     return " ".join(text.split())

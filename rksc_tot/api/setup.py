@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from rksc_tot.core.budget import Budget
 from rksc_tot.core.errors import ConfigError, TaskError
-from rksc_tot.core.plugins.user_code import Raised, guarded, shown
+from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code, shown
 from rksc_tot.core.task import Path, Task
-from rksc_tot.engine.base import Engine, KeepingEngine
+from rksc_tot.engine.base import CompressingEngine, Engine
 from rksc_tot.policies.compression.arborkv import ArborKV
 from rksc_tot.search.approximate.fingerprint import weights_of
 from rksc_tot.search.approximate.settings import RKSC
@@ -55,7 +55,7 @@ class Setup:
         """
         task = _task(task)
         engine = _of_kind(Engine, engine, "engine", "load_engine makes one")  # type: ignore[type-abstract]
-        _check_keep(engine, task)
+        _check_compression(engine, task)
         return cls(
             task,
             engine,
@@ -95,9 +95,9 @@ def usual_verifier(task: Task, problem: Any) -> str:
     No search asks at the root: a question that fails for want of a thought is a question all the same.
     """
     try:
-        with guarded("question"):
+        with calling_user_code("question"):
             return "likelihood" if task.question(problem, Path()) is None else "lm_value"
-    except Raised:
+    except UserCodeError:
         return "lm_value"
 
 
@@ -112,9 +112,13 @@ def verifier_of(verifier: Verifier | str) -> Verifier:
     return _of_kind(Verifier, verifier, "verifier", hint)
 
 
-def _check_keep(engine: Engine, task: Task) -> None:
-    """Refuse an engine whose keep policy was fitted to another model or task."""
-    fit = engine.keep.fit if isinstance(engine, KeepingEngine) and isinstance(engine.keep, ArborKV) else None
+def _check_compression(engine: Engine, task: Task) -> None:
+    """Refuse an engine whose compression policy was fitted to another model or task."""
+    fit = (
+        engine.compression.fit
+        if isinstance(engine, CompressingEngine) and isinstance(engine.compression, ArborKV)
+        else None
+    )
     if fit is not None:
         name = task.name or type(task).__name__
         fit.check(model=engine.name, weights=weights_of(engine), layers=engine.layers, task=name)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 REASONS = 10  # kept in a result
 
 
-class Options(TypedDict, total=False):
+class SolveOptions(TypedDict, total=False):
     """What :func:`solve`, :func:`stream` and :func:`astream` hand on to :func:`asolve`."""
 
     strategy: Strategy | str
@@ -47,7 +47,7 @@ def check_options(function: str, options: Iterable[str]) -> None:
     ConfigError
         It names the function, the wrong name and the right ones.
     """
-    known = Options.__annotations__
+    known = SolveOptions.__annotations__
     for name in options:
         if name == "on_event":
             raise ConfigError(f"{function} has no {name!r}", hint="solve and asolve have it")
@@ -115,14 +115,14 @@ def solve(
     *,
     engine: Engine,
     on_event: Callable[[Event], None] | None = None,
-    **options: Unpack[Options],
+    **options: Unpack[SolveOptions],
 ) -> Result:
     """:func:`asolve` for code that is not async. Where an event loop is running (a notebook), it works in a thread."""
     check_options("solve", options)
     return run_async(asolve(task, problem, engine=engine, on_event=on_event, **options))
 
 
-def stream(task: Task | str, problem: Any, *, engine: Engine, **options: Unpack[Options]) -> EventStream[Result]:
+def stream(task: Task | str, problem: Any, *, engine: Engine, **options: Unpack[SolveOptions]) -> EventStream[Result]:
     """A search to step through: ``for event in (run := stream(…)): …``, then ``run.result``.
 
     Parameters and errors are those of :func:`asolve`; errors are raised by the loop.
@@ -131,7 +131,9 @@ def stream(task: Task | str, problem: Any, *, engine: Engine, **options: Unpack[
     return EventStream(lambda on_event: asolve(task, problem, engine=engine, on_event=on_event, **options))
 
 
-def astream(task: Task | str, problem: Any, *, engine: Engine, **options: Unpack[Options]) -> AsyncEventStream[Result]:
+def astream(
+    task: Task | str, problem: Any, *, engine: Engine, **options: Unpack[SolveOptions]
+) -> AsyncEventStream[Result]:
     """A search to step through: ``async for event in (run := astream(…)): …``, then ``run.result``.
 
     After a ``break``, ``await run.aclose()`` comes first.

@@ -11,11 +11,11 @@ from typing import Any, Unpack
 
 from rksc_tot.api.outcomes import RUN_BUDGET, Outcome, Problem, Tally, has_check, sentence_of
 from rksc_tot.api.setup import Setup, budget_of
-from rksc_tot.api.solve import Options, check_options, search_for
+from rksc_tot.api.solve import SolveOptions, check_options, search_for
 from rksc_tot.api.sync import InThread, LoopThread
 from rksc_tot.core.budget import Budget
 from rksc_tot.core.errors import CacheError, ConfigError, ContextOverflow, EngineError, RkscTotError
-from rksc_tot.core.plugins.user_code import guarded, named, said, shown
+from rksc_tot.core.plugins.user_code import calling_user_code, named, said, shown
 from rksc_tot.core.task import Task
 from rksc_tot.engine.base import Engine
 from rksc_tot.search.limits import Limits
@@ -139,7 +139,7 @@ class AsyncOutcomes:
         about: dict[str, Any] = {"id": problem.id, "problem": problem.problem}
         refused = True
         try:
-            with guarded("the search", Exception):
+            with calling_user_code("the search", Exception):
                 valid = validated(self._setup.task, problem.problem)
                 refused = False
                 result = await search_for(self._setup, problem.problem, valid, run=limits)
@@ -187,7 +187,7 @@ def asolve_many(
     engine: Engine,
     concurrency: int = 8,
     run_budget: Budget | None = None,
-    **options: Unpack[Options],
+    **options: Unpack[SolveOptions],
 ) -> AsyncOutcomes:
     """Search for solutions of many problems at once: ``async for outcome in (run := asolve_many(…)): …``.
 
@@ -241,7 +241,7 @@ def solve_many(
     engine: Engine,
     concurrency: int = 8,
     run_budget: Budget | None = None,
-    **options: Unpack[Options],
+    **options: Unpack[SolveOptions],
 ) -> Outcomes:
     """:func:`asolve_many` for code that is not async: ``for outcome in (run := solve_many(…)): …``.
 

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rksc_tot.cache.attention_stats import Observed
+from rksc_tot.cache.attention_stats import AttentionStats
 
 
 class Arena:
@@ -24,7 +24,7 @@ class Arena:
         self.rows = 0
         self.keys: dict[int, Tensor] = {}
         self.values: dict[int, Tensor] = {}
-        self.observed: Observed | None = None  # made where eviction heeds attention
+        self.observed: AttentionStats | None = None  # made where eviction heeds attention
 
     @property
     def bytes_per_row(self) -> int:

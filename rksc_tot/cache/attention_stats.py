@@ -1,4 +1,4 @@
-"""How much attention later rows have paid to each slot, for eviction and keep policies that heed it."""
+"""How much attention later rows have paid to each slot, for eviction and compression policies that heed it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 
-class Observed:
+class AttentionStats:
     """Attention by slot, added up over rows since the slot was last written: over layers and heads, and of each."""
 
     def __init__(self) -> None:

@@ -8,13 +8,13 @@ from collections.abc import Iterable
 
 from rksc_tot.cache.segment import Key, Segment
 from rksc_tot.core.errors import CacheError
-from rksc_tot.policies.eviction.base import Candidate, EvictionPolicy
+from rksc_tot.policies.eviction.base import EvictionCandidate, EvictionPolicy
 
 UNREFERRED, HELD, PROMPT = range(3)
 """Rounds of eviction: what no handle refers to, what one does, and the prompts of open searches."""
 
 
-class Victims:
+class EvictionQueue:
     """A heap of keys and segments in which old entries may linger.
 
     An entry whose segment has meanwhile become more precious, or may not go any more, is noticed when it comes to the top.
@@ -59,10 +59,10 @@ class Victims:
         if not segment.reach or segment.pins or not segment.is_leaf():
             return None
         referred = bool(segment.handles or segment.children)
-        if referred and (segment.keep or not self.policy.evicts_held):
+        if referred and (segment.irreplaceable or not self.policy.evicts_held):
             return None
         turn = (PROMPT if segment.prompts else HELD) if referred else UNREFERRED
-        candidate = Candidate(_importance(segment), segment.used_at, segment.uses, segment.id)
+        candidate = EvictionCandidate(_importance(segment), segment.used_at, segment.uses, segment.id)
         return turn, self.policy.order(candidate), segment.id
 
     def check_integrity(self, segments: Iterable[Segment]) -> None:

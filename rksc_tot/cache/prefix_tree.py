@@ -14,7 +14,7 @@ Eviction is leaf first: a segment may lose its slots when nothing below it is re
 refers to goes first; then what handles still refer to, which is computed again when it is visited; and the prompt of a
 search that is still open only where a request would fail otherwise. Which one within a round, the eviction policy says.
 
-A path may also hang from an origin of its own (:meth:`PrefixTree.sprout`), where equal tokens from elsewhere never meet it.
+A path may also hang from an origin of its own (:meth:`PrefixTree.private_root`), where equal tokens from elsewhere never meet it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 
-from rksc_tot.cache.eviction_queue import PROMPT, UNREFERRED, Victims
+from rksc_tot.cache.eviction_queue import PROMPT, UNREFERRED, EvictionQueue
 from rksc_tot.cache.segment import Payer, Segment, Stored
 from rksc_tot.cache.slot_pool import SlotPool
 from rksc_tot.core.errors import AccountFull, CacheError
@@ -50,7 +50,7 @@ class PrefixTree:
         """Keeps a copy of a segment's KV, some of which is about to go although somebody refers to it."""
         self._clock = 0
         self._made = 0
-        self._victims = Victims(policy or RSBCM())
+        self._victims = EvictionQueue(policy or RSBCM())
         self.origin = self._segment(None, [], 0)
         self._origins: dict[Segment, None] = {}  # those that something hangs from
 
@@ -61,15 +61,15 @@ class PrefixTree:
 
     # -- paths -------------------------------------------------------------------------------------------------------
 
-    def sprout(self, keep: bool = False) -> Segment:
+    def private_root(self, irreplaceable: bool = False) -> Segment:
         """A private origin: what is walked from it, and below, is met from nowhere else, whatever its tokens.
 
-        ``keep``: the KV of the path walked from it is not what its tokens alone would give, so it is not evicted while a handle
+        ``irreplaceable``: the KV of the path walked from it is not what its tokens alone would give, so it is not evicted while a handle
         refers to it, or to anything below. What hangs below that path is evicted, and computed again upon it, like any other.
         An origin is forgotten with the last path on it.
         """
         origin = self._segment(None, [], 0)
-        origin.keep = keep
+        origin.irreplaceable = irreplaceable
         return origin
 
     def walk(self, at: Segment, tokens: Sequence[int]) -> Segment:
@@ -397,7 +397,7 @@ class PrefixTree:
         at.children[tokens[0]] = child
         if at.parent is None:
             self._origins[at] = None
-            child.keep = at.keep
+            child.irreplaceable = at.irreplaceable
         return child
 
     def _split(self, low: Segment, at: int) -> Segment:
@@ -408,7 +408,7 @@ class PrefixTree:
         high = self._segment(parent, low.tokens[:at], low.start)
         low.hand_over(high, at)
         high.stored_once, low.stored_once = min(at, low.stored_once), max(0, low.stored_once - at)
-        high.pins, high.prompts, high.keep, high.payer = low.pins, low.prompts, low.keep, low.payer
+        high.pins, high.prompts, high.irreplaceable, high.payer = low.pins, low.prompts, low.irreplaceable, low.payer
         high.used_at, high.uses = low.used_at, low.uses
         low.tokens, low.start, low.parent = low.tokens[at:], low.start + at, high
         parent.children[high.tokens[0]] = high

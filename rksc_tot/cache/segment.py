@@ -22,13 +22,13 @@ class Stored(NamedTuple):
     stored_once: int
 
 
-class Stowed(Protocol):
+class OffloadedKV(Protocol):
     """KV of the first tokens of a segment in an offload store (see :mod:`rksc_tot.cache.offload.store`)."""
 
     tokens: int
     gone: bool
 
-    def split(self, at: int) -> tuple[Stowed, Stowed]:
+    def split(self, at: int) -> tuple[OffloadedKV, OffloadedKV]:
         """Two in place of this one."""
         ...
 
@@ -52,7 +52,7 @@ class Segment:
         "handles",
         "id",
         "importance",
-        "keep",
+        "irreplaceable",
         "kept",
         "logits",
         "mixed",
@@ -87,7 +87,7 @@ class Segment:
         self.sound = 0  # so many first tokens have the KV that the full path gives
         self.payer: Payer | None = None  # on whose account the slots are, where somebody counts
         self.stored_once = 0  # how many tokens have ever been resident
-        self.stowed: Stowed | None = None  # a copy of the KV of its first tokens, outside the arena
+        self.stowed: OffloadedKV | None = None  # a copy of the KV of its first tokens, outside the arena
         self.children: dict[int, Segment] = {}
         self.stored_children: dict[Segment, None] = {}  # those with something stored, and maybe some that lost it
         self.handles = 0
@@ -97,8 +97,8 @@ class Segment:
         self.uses = 0  # visits
         self.importance: float | None = None  # as it was rated
         self.score: float | None = None  # by which it was
-        self.entropy: float | None = None  # of the token after it, nats, where a keep policy asks
-        self.keep = False  # what is computed anew would not be the same
+        self.entropy: float | None = None  # of the token after it, nats, where a compression policy asks
+        self.irreplaceable = False  # what is computed anew would not be the same
         self.queued: Key | None = None  # where it stands among the victims
         self.logits: Any = None  # next-token logits at the end, while somebody may want them
         self.states: Any = None  # hidden states [L, H] of the last row computed on the way here, likewise
@@ -121,7 +121,7 @@ class Segment:
     @property
     def borrows(self) -> bool:
         """Whether its path stands on KV that was taken over from another."""
-        return any(segment.keep for segment in self.lineage())
+        return any(segment.irreplaceable for segment in self.lineage())
 
     @property
     def whole(self) -> bool:
@@ -193,7 +193,12 @@ class Segment:
     def is_one_with(self, low: Segment) -> bool:
         """Whether nothing but tokens tells it from its child ``low``."""
         plain = self.resident and not (self.handles or self.mixed or low.mixed) and self.importance is None
-        owners = (self.payer, self.keep, self.pins, self.prompts) == (low.payer, low.keep, low.pins, low.prompts)
+        owners = (self.payer, self.irreplaceable, self.pins, self.prompts) == (
+            low.payer,
+            low.irreplaceable,
+            low.pins,
+            low.prompts,
+        )
         return plain and owners and len(self.children) == 1 and (self.exact or not low.sound)
 
     def hand_down(self, low: Segment) -> None:

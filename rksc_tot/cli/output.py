@@ -19,7 +19,7 @@ from rksc_tot.core.errors import ConfigError, RkscTotError
 from rksc_tot.core.plugins.registry import Registry
 from rksc_tot.core.plugins.user_code import said
 from rksc_tot.evaluation import Row
-from rksc_tot.views.terminal.comparison_table import standings
+from rksc_tot.views.terminal.comparison_table import comparison_table
 from rksc_tot.views.terminal.live_tree import LiveTree
 from rksc_tot.views.terminal.plain_text import one_line
 from rksc_tot.views.terminal.report import report
@@ -78,7 +78,7 @@ def write_rows(rows: Sequence[Row], as_json: bool, **context: Any) -> None:
     if as_json:
         print(strict_json({**context, "rows": [row.model_dump() for row in rows]}))
     else:
-        Console().print(standings(rows))
+        Console().print(comparison_table(rows))
 
 
 def write_list(registry: Registry[Any]) -> None:

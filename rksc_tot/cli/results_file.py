@@ -11,8 +11,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from rksc_tot.api.jsonl import Line, raw_results, strictly
-from rksc_tot.api.outcomes import Outcome, Standing
+from rksc_tot.api.jsonl import JsonlLine, raw_results, strictly
+from rksc_tot.api.outcomes import Outcome, RunProgress
 from rksc_tot.cli.output import record_of, strict_json
 from rksc_tot.core.errors import ConfigError, RkscTotError
 from rksc_tot.core.plugins.user_code import named, shown
@@ -71,7 +71,7 @@ class Results:
         if not self._made:
             raise ConfigError(f"{str(self.out)!r} is there already", hint="go on with --resume, or name another file")
 
-    def go_on(self, lines: Sequence[Line], earlier: Standing) -> set[str]:
+    def go_on(self, lines: Sequence[JsonlLine], earlier: RunProgress) -> set[str]:
         """The ids that are done in the file, which is left with their lines only.
 
         How they came out is counted in ``earlier``.
@@ -96,7 +96,7 @@ class Results:
             self._keep(kept)
         return done
 
-    def write(self, outcome: Outcome, line: Line) -> Outcome:
+    def write(self, outcome: Outcome, line: JsonlLine) -> Outcome:
         """Append the line of an outcome, and hand it to the system whole; returns what is written.
 
         That is the outcome, or a failure where JSON cannot hold its result.

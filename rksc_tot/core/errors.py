@@ -11,7 +11,7 @@
      │    ├── UnsupportedModel    the model cannot decode a tree exactly; the reason is in the message
      │    └── ContextOverflow     more tokens than the model's context
      ├── CacheError           the KV arena is full and nothing may be evicted
-     │    └── KeepError           a keep policy selected what is no selection
+     │    └── CompressionError           a compression policy selected what is no selection
      └── MissingExtra         an optional dependency is not installed
 """
 
@@ -68,8 +68,8 @@ class AccountFull(CacheError):
     """A search may hold no more KV, by its own budget."""
 
 
-class KeepError(CacheError):
-    """A keep policy failed or returned what is no selection of tokens; the message names policy and fault."""
+class CompressionError(CacheError):
+    """A compression policy failed or returned what is no selection of tokens; the message names policy and fault."""
 
 
 class MissingExtra(RkscTotError, ImportError):

@@ -46,8 +46,8 @@ class SharedKV(Lossy):
     sent_back: int = 0
 
 
-class ReducedKV(Lossy):
-    """KV that a keep policy let go of.
+class CompressedKV(Lossy):
+    """KV that a compression policy let go of.
 
     ``acted``: how often a path or a thought was reduced. ``tokens``: those whose KV was let go. ``rows``: computed upon a
     reduced path, so not exact. ``audited``: thoughts whose next token was also computed upon the full path; ``flips``: of
@@ -64,8 +64,8 @@ class ReducedKV(Lossy):
 class ApproximateScores(Lossy):
     """Label questions of verifiers that were answered upon approximate KV.
 
-    ``acted``: those answered upon KV that a keep policy reduced, or that was taken over from another wording. ``audited``:
-    of those, where there is a keep policy, how many were also asked upon all KV of their path; ``flips``: of those, how many
+    ``acted``: those answered upon KV that a compression policy reduced, or that was taken over from another wording. ``audited``:
+    of those, where there is a compression policy, how many were also asked upon all KV of their path; ``flips``: of those, how many
     had another likeliest label. ``kl``: the sum over them of KL(full || approximate) of the labels, nats.
     """
 
@@ -116,9 +116,9 @@ class Ledger(BaseModel):
     ``layer_exit``: label questions whose pass stopped at a layer, or would have where it was audited (CGEE). ``verify_skip``:
     groups of siblings scored by generation confidence, without asking. ``rival_stop``: expansions some of whose branches were
     not decoded to their end because another was decisive.
-    ``phrasing``: prompts that took over the KV of another wording (ASKS). ``sibling``: thoughts that became one with a sibling
+    ``prompt_reuse``: prompts that took over the KV of another wording (ASKS). ``sibling``: thoughts that became one with a sibling
     of other words.
-    ``keep``: paths and thoughts whose KV a keep policy reduced. ``scores``: answers to verifiers' questions upon such KV.
+    ``compression``: paths and thoughts whose KV a compression policy reduced. ``scores``: answers to verifiers' questions upon such KV.
     ``verified``: tokens that were drafted first, where the engine is lossless.
     ``peak_kv_bytes``: most KV resident in the engine during a pass of this search, what other searches left included.
     ``nodes``: thoughts that became nodes. ``merged``: thoughts that led to a state already in the tree, or became one with a
@@ -144,9 +144,9 @@ class Ledger(BaseModel):
     layer_exit: Lossy = Field(default_factory=Lossy)
     verify_skip: Lossy = Field(default_factory=Lossy)
     rival_stop: Lossy = Field(default_factory=Lossy)
-    phrasing: SharedKV = Field(default_factory=SharedKV)
+    prompt_reuse: SharedKV = Field(default_factory=SharedKV)
     sibling: SharedKV = Field(default_factory=SharedKV)
-    keep: ReducedKV = Field(default_factory=ReducedKV)
+    compression: CompressedKV = Field(default_factory=CompressedKV)
     scores: ApproximateScores = Field(default_factory=ApproximateScores)
     verified: Verified = Field(default_factory=Verified)
     peak_kv_bytes: int = 0
@@ -158,7 +158,7 @@ class Ledger(BaseModel):
     @property
     def exact(self) -> bool:
         """Whether nothing was written or scored upon approximate KV."""
-        return not (self.keep.rows or self.phrasing.acted or self.scores.acted)
+        return not (self.compression.rows or self.prompt_reuse.acted or self.scores.acted)
 
     @property
     def exact_tokens(self) -> int:

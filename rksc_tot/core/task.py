@@ -97,7 +97,7 @@ class Task:
         """The root prompt: a string, or chat messages that the model's template turns into one."""
         raise NotImplementedError
 
-    def phrasings(self, problem: Any) -> Sequence[Prompt]:
+    def prompt_variants(self, problem: Any) -> Sequence[Prompt]:
         """The prompt in other words. The branches after the root are dealt over the prompt and these, in turn."""
         return ()
 

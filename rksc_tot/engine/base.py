@@ -16,8 +16,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from rksc_tot.core.errors import ConfigError
 from rksc_tot.core.ledger import Ledger
 from rksc_tot.core.task import Prompt
-from rksc_tot.policies.asks import Phrasing
-from rksc_tot.policies.compression.base import KeepPolicy
+from rksc_tot.policies.asks import PromptReuse
+from rksc_tot.policies.compression.base import CompressionPolicy
 from rksc_tot.policies.early_exit.cgee import ExitRule, RivalStop
 
 Finish = Literal["stop", "eos", "length", "budget", "rival"]
@@ -153,7 +153,7 @@ class LabelRequest:
     ``exit``: when the pass may stop before the last layer; None runs them all, and so does KV that is not exact, for which no
     rule was calibrated. ``trace``: report what every layer says, which takes them all. Both need an engine whose
     :attr:`Engine.layers` is above 0. ``aside``: ask upon all KV of the path, which is computed on the side and forgotten, as
-    an audit; needs a :class:`KeepingEngine`.
+    an audit; needs a :class:`CompressingEngine`.
     """
 
     handle: Any
@@ -170,7 +170,7 @@ class LabelRequest:
             raise ConfigError(f"labels are {self.labels!r}", hint="give a tuple of strings")
 
 
-class PhrasingVerdict(Protocol):
+class PromptReuseVerdict(Protocol):
     """What became of a prompt under other wording."""
 
     @property
@@ -259,9 +259,9 @@ class SharingEngine(Engine, Protocol):
         """σ (ASKS) between a thought generated with ``states`` and others, None where the states are gone."""
         ...
 
-    async def open_phrasing(
-        self, prompt: Prompt, reference: Any, rule: Phrasing, account: Account, key: int
-    ) -> tuple[Any, PhrasingVerdict]:
+    async def open_variant(
+        self, prompt: Prompt, reference: Any, rule: PromptReuse, account: Account, key: int
+    ) -> tuple[Any, PromptReuseVerdict]:
         """A handle for a prompt that says in other words what ``reference`` says, and what became of it.
 
         It may stand on KV of the reference (ASKS, phrasing). ``key`` seeds the audit.
@@ -277,11 +277,11 @@ class SharingEngine(Engine, Protocol):
 
 
 @runtime_checkable
-class KeepingEngine(Engine, Protocol):
+class CompressingEngine(Engine, Protocol):
     """An engine that may keep less than all KV of a path."""
 
     @property
-    def keep(self) -> KeepPolicy | None:
+    def compression(self) -> CompressionPolicy | None:
         """What is kept; None: everything."""
         ...
 

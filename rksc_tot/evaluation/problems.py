@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rksc_tot.api.jsonl import read_problems
 from rksc_tot.core.errors import ConfigError
-from rksc_tot.core.plugins.user_code import Raised, guarded
+from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code
 from rksc_tot.core.task import Task
 
 
@@ -58,9 +58,9 @@ def refuse_repeats(task: Task, problems: Sequence[str]) -> None:
     seen: dict[str, str] = {}
     for problem in problems:
         try:
-            with guarded("prompt"):
+            with calling_user_code("prompt"):
                 prompt = repr(task.prompt(task.validate(problem)))
-        except Raised:
+        except UserCodeError:
             continue
         if prompt in seen:
             raise ConfigError(f"{problem!r} is the same problem as {seen[prompt]!r}", hint="give each problem once")

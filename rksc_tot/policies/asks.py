@@ -68,9 +68,9 @@ class Signals(NamedTuple):
     harm: float | None
 
 
-Gate = Literal["sigma", "lead", "margin", "entropy", "harm", "safety"]
+EarlyExit = Literal["sigma", "lead", "margin", "entropy", "harm", "safety"]
 
-GATES: Mapping[Gate, Callable[[Signals], float | None]] = MappingProxyType(
+GATES: Mapping[EarlyExit, Callable[[Signals], float | None]] = MappingProxyType(
     {
         "sigma": lambda s: s.sigma,
         "lead": lambda s: s.lead,
@@ -95,14 +95,14 @@ def mean_harm(audits: Iterable[tuple[float, float]]) -> float:
     return math.exp(math.fsum(logs) / len(logs))
 
 
-class Phrasing(Settings):
+class PromptReuse(Settings):
     """When a prompt may keep the KV it took over from another wording of the same.
 
     Parameters
     ----------
     threshold
         Least value of the gate. Under ``sigma`` it is τ, above 0, at most 1. No value is good for all models: see
-        ``benchmarks.quality.phrasing`` for how one is calibrated.
+        ``benchmarks.quality.prompt_reuse`` for how one is calibrated.
     gate
         What is asked to be that high. ``lead``: the logit of the likeliest next token minus that of the second. ``margin``: the
         same of their probabilities, 0..1. ``entropy``: minus that of the next token, nats. ``sigma``: the paper's σ, -1..1.
@@ -125,7 +125,7 @@ class Phrasing(Settings):
 
     kind = "ASKS phrasing"
     threshold: float = Field(allow_inf_nan=False)
-    gate: Gate = "safety"
+    gate: EarlyExit = "safety"
     alpha: float = Field(1.5, allow_inf_nan=False)
     recompute: int = Field(0, ge=0)
     least: int = Field(16, ge=1)
@@ -133,7 +133,7 @@ class Phrasing(Settings):
     harm: Mapping[str, Annotated[float, Field(gt=0, allow_inf_nan=False)]] = Field(default_factory=dict)
 
     @model_validator(mode="after")
-    def _tau_in_range(self) -> Phrasing:
+    def _tau_in_range(self) -> PromptReuse:
         if self.gate == "sigma" and not 0 < self.threshold <= 1:
             raise ValueError(f"threshold: τ of the gate 'sigma' lies above 0 and is at most 1, not {self.threshold}")
         return self

@@ -11,7 +11,7 @@ from rksc_tot.search.task_calls import read_answer
 from rksc_tot.search.validation import Fault
 
 
-class Candidates:
+class Answers:
     """The complete paths of a tree, those of them that a strategy has handed in, and their answers.
 
     Parameters

@@ -10,13 +10,13 @@ from pydantic import ValidationError
 
 from rksc_tot.core.errors import ConfigError, ContextOverflow
 from rksc_tot.core.plugins.settings import sentence
-from rksc_tot.core.plugins.user_code import Raised, guarded, shown
+from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code, shown
 from rksc_tot.core.seeds import stream_keys
 from rksc_tot.core.task import Path, Task
 from rksc_tot.core.tree import Node
 from rksc_tot.engine.base import Account, Completion, Engine, Finish, GenerateRequest, Sampling
 from rksc_tot.policies.early_exit.cgee import RivalStop
-from rksc_tot.search.approximate.prompt_variants import Start, Wordings
+from rksc_tot.search.approximate.prompt_variants import PromptVariants, Start
 from rksc_tot.search.validation import Fault, prompt_fault
 
 CUT: dict[Finish, str] = {"length": "cut off before it ended", "budget": "cut off by the budget"}
@@ -24,7 +24,7 @@ ENDED = "the model ended its text here"
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class CandidateThought:
     """A text on its way to become a node.
 
     ``branch``: last part of the node's name. ``count``: how many branches wrote it. ``handle``: the engine's, None for a
@@ -47,7 +47,7 @@ class Draft:
 
 
 @dataclass(frozen=True)
-class Writer:
+class ThoughtGenerator:
     """Writes drafts for a task with an engine.
 
     Parameters
@@ -71,11 +71,11 @@ class Writer:
     names: tuple[object, ...]
     states: bool = False
     rivals: Callable[[Node], RivalStop | None] = lambda node: None
-    wordings: Wordings | None = None
+    wordings: PromptVariants | None = None
 
     async def draft(
         self, wanted: Sequence[tuple[Node, Path, int]], *, temperature: float | None, round: int
-    ) -> tuple[list[Draft], bool]:
+    ) -> tuple[list[CandidateThought], bool]:
         """All drafts for (node, its path, how many), in order, and whether a budget cut any of them short.
 
         Raises
@@ -87,14 +87,16 @@ class Writer:
         spots = [(node, path, k, start) for node, path, k in wanted for start in await self._starts(node, k)]
         asked = [self._request(node, path, k, start, sampling, round) for node, path, k, start in spots]
         replies = iter(await self._replies([request for request in asked if isinstance(request, GenerateRequest)]))
-        drafts: list[Draft] = []
+        drafts: list[CandidateThought] = []
         cut = False
         for (node, path, k, start), request in zip(spots, asked, strict=True):
             reply = next(replies) if isinstance(request, GenerateRequest) else request
             if isinstance(reply, ContextOverflow) and node.parent is None:
                 raise reply
             if isinstance(reply, ContextOverflow | str):
-                drafts.append(Draft(node, path, "", "0", fault=reply if isinstance(reply, str) else str(reply)))
+                drafts.append(
+                    CandidateThought(node, path, "", "0", fault=reply if isinstance(reply, str) else str(reply))
+                )
                 continue
             cut = cut or any(completion.finish == "budget" for completion in reply)
             if self.task.mode == "propose":
@@ -124,9 +126,9 @@ class Writer:
         proposing = task.mode == "propose"
         if proposing:
             try:
-                with guarded("propose_prompt"):
+                with calling_user_code("propose_prompt"):
                     suffix = task.propose_prompt(self.problem, path)
-            except Raised as raised:
+            except UserCodeError as raised:
                 return Fault(raised)
             if fault := prompt_fault(suffix):
                 return Fault(f"propose_prompt {fault}")
@@ -154,7 +156,7 @@ class Writer:
 
     def _sampled(
         self, node: Node, path: Path, start: Start, reply: Sequence[Completion], round: int
-    ) -> Iterator[Draft]:
+    ) -> Iterator[CandidateThought]:
         self.account.ledger.rival_stop.acted += any(completion.finish == "rival" for completion in reply)
         for text, tokens, logprobs, finish, branches, handle, exact in reply:
             if finish == "rival" or (finish == "budget" and not tokens):  # given up, or never drawn
@@ -162,12 +164,14 @@ class Writer:
                 continue
             fault = None if self.task.accept_truncated else CUT.get(finish)
             branch = _branch(start.branches[branches[0]], round)
-            yield Draft(
+            yield CandidateThought(
                 node, path, text, branch, len(branches), tokens, logprobs, handle,
                 ended=_ended(finish, text), exact=start.exact and exact, fault=fault,
             )  # fmt: skip
 
-    def _proposed(self, node: Node, path: Path, k: int, reply: Sequence[Completion], round: int) -> Iterator[Draft]:
+    def _proposed(
+        self, node: Node, path: Path, k: int, reply: Sequence[Completion], round: int
+    ) -> Iterator[CandidateThought]:
         """The pieces of one reply. Where the reply was cut off, its last piece was too."""
         task, [completion] = self.task, reply
         if completion.handle is not None:
@@ -176,20 +180,20 @@ class Writer:
             return
         fault = None if task.accept_truncated else CUT.get(completion.finish)
         try:
-            with guarded("split"):
+            with calling_user_code("split"):
                 found: Any = task.split(self.problem, path, completion.text)
                 pieces = [] if isinstance(found, str) else [str(piece) for piece in found]
             if isinstance(found, str):
                 fault = Fault(f"split returned {shown(found)}, not a list of thoughts")
-        except Raised as raised:
+        except UserCodeError as raised:
             pieces, fault = [], Fault(raised)
         if not pieces:
             nothing = ENDED if _ended(completion.finish, completion.text) else "the reply holds no thought"
-            yield Draft(node, path, completion.text, "0", fault=fault or nothing)
+            yield CandidateThought(node, path, completion.text, "0", fault=fault or nothing)
         end = task.stop[0] if task.keep_stop and task.stop else ""
         for at, piece in enumerate(pieces[:k]):
             cut = fault if at == len(pieces) - 1 else None
-            yield Draft(
+            yield CandidateThought(
                 node, path, piece, _branch(at, round), continuation=piece + end, exact=completion.exact, fault=cut
             )
 

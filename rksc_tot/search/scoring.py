@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from rksc_tot.core.budget import BudgetReached
 from rksc_tot.core.errors import RkscTotError, VerifierError
-from rksc_tot.core.plugins.user_code import Raised, guarded, shown
+from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code, shown
 from rksc_tot.core.tree import Node
 from rksc_tot.search.validation import finite
 
@@ -50,9 +50,9 @@ async def scores_of(search: Search, nodes: Sequence[Node]) -> list[float | Verif
     """
     verifier, hint = search.verifier, "its score must be async and return an entry for each node"
     try:
-        with guarded(f"verifier {verifier.name!r}", RkscTotError, BudgetReached):
+        with calling_user_code(f"verifier {verifier.name!r}", RkscTotError, BudgetReached):
             scores = list(await verifier.score(search, nodes))
-    except Raised as raised:
+    except UserCodeError as raised:
         raise VerifierError(str(raised), hint=hint) from raised.error
     if len(scores) != len(nodes):
         raise VerifierError(f"verifier {verifier.name!r} gave {len(scores)} scores for {len(nodes)} nodes", hint=hint)

@@ -17,18 +17,18 @@ from rksc_tot.core.plugins.user_code import shown
 from rksc_tot.core.seeds import stream_key
 from rksc_tot.core.task import Path, Task
 from rksc_tot.core.tree import Node, ReasoningTree
-from rksc_tot.engine.base import Account, Engine, KeepingEngine, LabelRequest, LabelScores, SharingEngine
+from rksc_tot.engine.base import Account, CompressingEngine, Engine, LabelRequest, LabelScores, SharingEngine
 from rksc_tot.policies.early_exit.cgee import RivalStop
-from rksc_tot.search.answers import Candidates
-from rksc_tot.search.approximate.compression_audit import AUDIT, Reductions
-from rksc_tot.search.approximate.early_exit import Gate
-from rksc_tot.search.approximate.prompt_variants import Wordings, other_phrasings
-from rksc_tot.search.approximate.sibling_merging import Aliasing
-from rksc_tot.search.expansion import Writer
+from rksc_tot.search.answers import Answers
+from rksc_tot.search.approximate.compression_audit import AUDIT, CompressionAudit
+from rksc_tot.search.approximate.early_exit import EarlyExit
+from rksc_tot.search.approximate.prompt_variants import PromptVariants, other_variants
+from rksc_tot.search.approximate.sibling_merging import SiblingMerging
+from rksc_tot.search.expansion import ThoughtGenerator
 from rksc_tot.search.limits import Limits
 from rksc_tot.search.scoring import Key, Scorer, ranked, scores_of, usable
-from rksc_tot.search.task_calls import HINT, judge_root
-from rksc_tot.search.tree_builder import Growth
+from rksc_tot.search.task_calls import HINT, accept_root
+from rksc_tot.search.tree_builder import TreeBuilder
 from rksc_tot.search.validation import Fault
 
 if TYPE_CHECKING:
@@ -86,38 +86,47 @@ class Search:
         self.ledger = Ledger()
         self.limits = Limits(budget or Budget(), self.ledger, lambda reason: self._emit(BudgetHit, reason=reason), run)
         self._warned: set[str] = set()
-        self.prompt, found = judge_root(task, problem)
+        self.prompt, found = accept_root(task, problem)
         self._names = (seed, str(problem))
         self.rksc = rksc
-        self.gate = None if rksc is None else Gate(rksc, engine, self.ledger, self.rng, self.warn)
-        self._aliasing = None
+        self.gate = None if rksc is None else EarlyExit(rksc, engine, self.ledger, self.rng, self.warn)
+        self._sibling_merging = None
         if rksc is not None and rksc.sibling is not None and isinstance(engine, SharingEngine):
-            self._aliasing = Aliasing(
+            self._sibling_merging = SiblingMerging(
                 rksc.sibling, rksc.audit, task, problem, engine, self.account, self.rng, self.warn
             )
-        self._reductions = None
-        if isinstance(engine, KeepingEngine) and engine.keep is not None:
+        self._compression_audit = None
+        if isinstance(engine, CompressingEngine) and engine.compression is not None:
             share = AUDIT if rksc is None else rksc.audit
-            self._reductions = Reductions(share, engine, self.account, self.rng, self.warn)
+            self._compression_audit = CompressionAudit(share, engine, self.account, self.rng, self.warn)
         self._wordings = None
-        rule = None if rksc is None else rksc.phrasing
-        phrasings = other_phrasings(task, problem, self.prompt)
-        if rule is not None and not phrasings:
-            raise ConfigError("phrasing is to be shared, and the task has no phrasings", hint="write Task.phrasings")
-        if phrasings:
-            self._wordings = Wordings(phrasings, rule, engine, self.account, self._names, self.warn)
-        self._writer = Writer(
-            task, problem, engine, self.account, self._names, self._aliasing is not None, self._rivals, self._wordings
+        rule = None if rksc is None else rksc.prompt_reuse
+        prompt_variants = other_variants(task, problem, self.prompt)
+        if rule is not None and not prompt_variants:
+            raise ConfigError(
+                "prompt reuse is on, and the task has no prompt variants", hint="write Task.prompt_variants"
+            )
+        if prompt_variants:
+            self._wordings = PromptVariants(prompt_variants, rule, engine, self.account, self._names, self.warn)
+        self._writer = ThoughtGenerator(
+            task,
+            problem,
+            engine,
+            self.account,
+            self._names,
+            self._sibling_merging is not None,
+            self._rivals,
+            self._wordings,
         )
         self._on_event: Callable[[Event], None] | None = None
-        self._candidates = Candidates(task, problem, self.tree)
-        self._growth = Growth(
-            task, problem, engine, self.tree, self.limits, self._candidates, self._emit, self._aliasing
+        self._answers = Answers(task, problem, self.tree)
+        self._tree_builder = TreeBuilder(
+            task, problem, engine, self.tree, self.limits, self._answers, self._emit, self._sibling_merging
         )
         self._verifier_works = False
         root = self.tree.add()
         root._handle = engine.open(self.prompt, self.account)
-        self._growth.register(root, found)
+        self._tree_builder.register(root, found)
         if on_event is not None:
             self.listen(on_event)
 
@@ -136,12 +145,12 @@ class Search:
     @property
     def rejections(self) -> Counter[str]:
         """How many thoughts were turned away for each reason."""
-        return self._growth.rejections
+        return self._tree_builder.rejections
 
     @property
     def fault(self) -> Fault | None:
         """How the task first failed, None if it never did."""
-        return self._growth.fault or self._candidates.fault
+        return self._tree_builder.fault or self._answers.fault
 
     @property
     def max_depth(self) -> int:
@@ -205,15 +214,15 @@ class Search:
             drafts, cut = await self._writer.draft(admitted, temperature=temperature, round=round)
             if cut:
                 self.limits.cut_short()
-            children = self._growth.settle(deque(drafts), merge)
-            if self._aliasing:
-                await self._aliasing.audit()
-            if self._reductions:
-                await self._reductions.audit(children)
+            children = self._tree_builder.settle(deque(drafts), merge)
+            if self._sibling_merging:
+                await self._sibling_merging.audit()
+            if self._compression_audit:
+                await self._compression_audit.audit(children)
             return children
 
     async def rehydrate(self, nodes: Sequence[Node]) -> None:
-        """Make the KV of paths whole again that a keep policy reduced, so that what is drawn and scored from them now goes by
+        """Make the KV of paths whole again that a compression policy reduced, so that what is drawn and scored from them now goes by
         all their tokens. Thoughts that were written upon reduced KV stay what they are: not exact.
 
         Raises
@@ -223,7 +232,7 @@ class Search:
         CacheError
             If there is no room.
         """
-        if not isinstance(self.engine, KeepingEngine):
+        if not isinstance(self.engine, CompressingEngine):
             raise ConfigError(f"{self.engine.name} reduces no KV", hint="there is nothing to rehydrate")
         for node in nodes:
             if node._handle is None:
@@ -273,8 +282,8 @@ class Search:
             If a path and its question do not fit the context.
         """
         replies = list(await self.engine.label(requests, self.account))
-        if self._reductions:
-            await self._reductions.audit_scores(requests, replies)
+        if self._compression_audit:
+            await self._compression_audit.audit_scores(requests, replies)
         return replies
 
     def _skip(self, nodes: list[Node]) -> tuple[list[Node], list[list[Node]]]:
@@ -344,9 +353,9 @@ class Search:
 
     def answer(self, node: Node) -> str | None:
         """The answer of a complete path; None, and the node pruned, if the task cannot read one."""
-        answer = self._candidates.answer(node)
+        answer = self._answers.answer(node)
         if answer is None:
-            self.prune(node, str(self._candidates.faults[node.id]))
+            self.prune(node, str(self._answers.faults[node.id]))
         return answer
 
     def finish(self, node: Node, value: float | None = None) -> None:
@@ -356,9 +365,9 @@ class Search:
         """
         if not node.finished:
             raise ConfigError(f"node {node.id} cannot be handed in: the task does not call its path a solution")
-        if node in self._candidates or (answer := self.answer(node)) is None:
+        if node in self._answers or (answer := self.answer(node)) is None:
             return
-        self._candidates.hand_in(node, value)
+        self._answers.hand_in(node, value)
         self._emit(Finished, node=node.id, answer=answer)
 
     @property
@@ -368,7 +377,7 @@ class Search:
         That is the best candidate handed in; failing that the best complete path that was not pruned; failing that the
         deepest node, one that was not pruned before one that was, the best-ranked of its depth.
         """
-        return self._candidates.best()
+        return self._answers.best()
 
     # -- the rest ----------------------------------------------------------------------------------------------------
 
@@ -385,7 +394,7 @@ class Search:
         TaskError
             If the task failed on every thought it was shown, or on the answer of every complete path.
         """
-        for part in (self._growth, self._candidates):
+        for part in (self._tree_builder, self._answers):
             if part.fault is not None and not part.works:
                 raise TaskError(f"the task failed on everything: {part.fault}", hint=HINT) from part.fault.error
             if part.fault is not None:
@@ -406,7 +415,7 @@ class Search:
     def close(self) -> None:
         """Give back every handle and report no more events. The tree stays."""
         self._on_event = None
-        for part in (self._aliasing, self._wordings):
+        for part in (self._sibling_merging, self._wordings):
             if part:
                 part.close()
         for node in self.tree:

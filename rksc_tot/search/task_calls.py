@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rksc_tot.core.errors import RkscTotError, TaskError
-from rksc_tot.core.plugins.user_code import Raised, guarded, named, said, shown
+from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code, named, said, shown
 from rksc_tot.core.task import Path, Prompt, Reject, Task, Thought
 from rksc_tot.search.validation import Fault, problem_fault, prompt_fault, setting_faults, text_fault
 
@@ -15,7 +15,7 @@ HINT = "check_task says more"
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class AcceptedThought:
     """A thought the task accepts: whether it completes its path, and the key of the state it leads to."""
 
     thought: Thought
@@ -23,14 +23,14 @@ class Judgement:
     key: Hashable | None
 
 
-def judge(task: Task, problem: Any, path: Path, text: str) -> Judgement | str:
+def accept_thought(task: Task, problem: Any, path: Path, text: str) -> AcceptedThought | str:
     """The judgement on a text written after ``path``, or the reason why it is turned away (a Fault: the task failed)."""
     try:
-        with guarded("parse", Reject):
+        with calling_user_code("parse", Reject):
             thought: Any = task.parse(problem, path, text)
     except Reject as reason:
         return said(reason) or "rejected"
-    except Raised as raised:
+    except UserCodeError as raised:
         return Fault(raised)
     if fault := thought_fault(thought):
         return Fault(f"parse returned {shown(thought)}, {fault}")
@@ -47,7 +47,7 @@ def thought_fault(thought: object) -> str | None:
     return None if isinstance(text, str) else "not a Thought with a text"
 
 
-def judge_root(task: Task, problem: Any) -> tuple[Prompt, Judgement]:
+def accept_root(task: Task, problem: Any) -> tuple[Prompt, AcceptedThought]:
     """The prompt and the judgement on the empty path.
 
     Raises
@@ -60,9 +60,9 @@ def judge_root(task: Task, problem: Any) -> tuple[Prompt, Judgement]:
     if unfit := problem_fault(problem):
         raise TaskError(f"the problem {shown(problem)} {unfit}") from unfit.error
     try:
-        with guarded("prompt", RkscTotError):
+        with calling_user_code("prompt", RkscTotError):
             prompt: Prompt = task.prompt(problem)
-    except Raised as raised:
+    except UserCodeError as raised:
         raise TaskError(f"{raised} for {shown(problem)}", hint=HINT) from raised.error
     if fault := prompt_fault(prompt):
         raise TaskError(f"the prompt for {shown(problem)} {fault}", hint=HINT)
@@ -85,19 +85,19 @@ def validated(task: Task, problem: Any) -> Any:
         If it does not fit the task.
     """
     try:
-        with guarded("validate", RkscTotError):
+        with calling_user_code("validate", RkscTotError):
             return task.validate(problem)
-    except Raised as raised:
+    except UserCodeError as raised:
         raise TaskError(f"{shown(problem)} does not fit the task: {named(raised.error)}", hint=HINT) from raised.error
 
 
 def read_answer(task: Task, problem: Any, path: Path) -> tuple[str | None, str]:
     """The answer of a complete path; None and the reason (a Fault: the task failed) where none can be read."""
     try:
-        with guarded("answer"):
+        with calling_user_code("answer"):
             answer: object = task.answer(problem, path)
             text = None if answer is None else str(answer)
-    except Raised as raised:
+    except UserCodeError as raised:
         return None, Fault(raised)
     if text is None:
         return None, "answer returned None"
@@ -109,22 +109,22 @@ def read_answer(task: Task, problem: Any, path: Path) -> tuple[str | None, str]:
 def read_verdict(task: Task, problem: Any, answer: str) -> tuple[bool | None, Fault | None]:
     """What ``check`` says of an answer, None where it cannot tell or failed, and how it failed."""
     try:
-        with guarded("check"):
+        with calling_user_code("check"):
             correct: object = task.check(problem, answer)
-    except Raised as raised:
+    except UserCodeError as raised:
         return None, Fault(raised)
     if correct is None or isinstance(correct, bool):
         return correct, None
     return None, Fault(f"check returned {shown(correct)}, not True, False or None,")
 
 
-def _follow(task: Task, problem: Any, path: Path, thought: Thought) -> Judgement | Fault:
+def _follow(task: Task, problem: Any, path: Path, thought: Thought) -> AcceptedThought | Fault:
     try:
-        with guarded("is_solution"):
+        with calling_user_code("is_solution"):
             finished = bool(task.is_solution(problem, path))
-        with guarded("state_key"):
+        with calling_user_code("state_key"):
             key = task.state_key(problem, path)
             hash(key)
-    except Raised as raised:
+    except UserCodeError as raised:
         return Fault(raised)
-    return Judgement(thought, finished, key)
+    return AcceptedThought(thought, finished, key)

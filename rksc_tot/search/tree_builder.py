@@ -8,19 +8,19 @@ from typing import Any
 
 from rksc_tot.core.errors import ContextOverflow
 from rksc_tot.core.events import Added, Merged, Rejected
-from rksc_tot.core.plugins.user_code import Raised, guarded
+from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code
 from rksc_tot.core.task import Path, Task
 from rksc_tot.core.tree import Node, ReasoningTree
 from rksc_tot.engine.base import Engine
-from rksc_tot.search.answers import Candidates
-from rksc_tot.search.approximate.sibling_merging import Aliasing
-from rksc_tot.search.expansion import ENDED, Draft
+from rksc_tot.search.answers import Answers
+from rksc_tot.search.approximate.sibling_merging import SiblingMerging
+from rksc_tot.search.expansion import ENDED, CandidateThought
 from rksc_tot.search.limits import Limits
-from rksc_tot.search.task_calls import Judgement, judge
+from rksc_tot.search.task_calls import AcceptedThought, accept_thought
 from rksc_tot.search.validation import Fault
 
 
-class Growth:
+class TreeBuilder:
     """Turns drafts into nodes of one tree.
 
     Parameters
@@ -40,13 +40,13 @@ class Growth:
         engine: Engine,
         tree: ReasoningTree,
         limits: Limits,
-        candidates: Candidates,
+        candidates: Answers,
         emit: Callable[..., None],
-        aliasing: Aliasing | None = None,
+        sibling_merging: SiblingMerging | None = None,
     ) -> None:
         self._task, self._problem, self._engine, self._tree = task, problem, engine, tree
-        self._aliasing = aliasing
-        self._limits, self._candidates, self._emit = limits, candidates, emit
+        self._sibling_merging = sibling_merging
+        self._limits, self._answers, self._emit = limits, candidates, emit
         self._states: dict[Any, Node] = {}
         self._texts: dict[tuple[int, str], Node] = {}
         self.works = False
@@ -55,7 +55,7 @@ class Growth:
         """How the task first failed on a thought."""
         self.rejections: Counter[str] = Counter()
 
-    def settle(self, drafts: deque[Draft], merge: bool) -> list[Node]:
+    def settle(self, drafts: deque[CandidateThought], merge: bool) -> list[Node]:
         """The new nodes, in the order of their drafts. What is turned away or merged is counted and told."""
         try:
             settled = []
@@ -67,23 +67,23 @@ class Growth:
             for draft in drafts:
                 self._give_back(draft.handle)
 
-    def _judged(self, draft: Draft, merge: bool) -> tuple[Judgement, Node | None] | str:
+    def _judged(self, draft: CandidateThought, merge: bool) -> tuple[AcceptedThought, Node | None] | str:
         """The judgement on a draft and the node it is to be merged into, or why it is turned away."""
         if draft.fault is not None:
             return draft.fault
-        found = judge(self._task, self._problem, draft.path, draft.text)
+        found = accept_thought(self._task, self._problem, draft.path, draft.text)
         if isinstance(found, str):
             return ENDED if draft.ended and not isinstance(found, Fault) else found
         into = self._texts.get((draft.parent.id, found.thought.text))
         if into is None and merge and found.key is not None:
             try:
-                with guarded("comparing two state_keys"):
+                with calling_user_code("comparing two state_keys"):
                     into = self._states.get(found.key)
-            except Raised as raised:
+            except UserCodeError as raised:
                 return Fault(raised)
         return found, into
 
-    def _settle(self, draft: Draft, judged: tuple[Judgement, Node | None] | str) -> Node | None:
+    def _settle(self, draft: CandidateThought, judged: tuple[AcceptedThought, Node | None] | str) -> Node | None:
         """Make a node of a draft, or merge it, or turn it away."""
         if isinstance(judged, Fault):
             self.fault = self.fault or judged
@@ -97,10 +97,12 @@ class Growth:
             self._give_back(draft.handle)
             self._merge(draft.parent, into, found.thought.text, draft.count)
             return None
-        if self._aliasing and (like := self._aliasing.like(draft.parent, found.finished, draft.handle)):
+        if self._sibling_merging and (like := self._sibling_merging.like(draft.parent, found.finished, draft.handle)):
             into, sigma = like
             path = Path((*draft.path, found.thought))
-            self._aliasing.take(path, f"{draft.parent.branch}.{draft.branch}", draft.handle, into, len(draft.tokens))
+            self._sibling_merging.take(
+                path, f"{draft.parent.branch}.{draft.branch}", draft.handle, into, len(draft.tokens)
+            )
             self._merge(draft.parent, into, found.thought.text, draft.count, sigma)
             return None
         handle = draft.handle
@@ -115,7 +117,7 @@ class Growth:
             return None
         return self._add(draft, found, handle)
 
-    def _reject(self, draft: Draft, reason: str) -> None:
+    def _reject(self, draft: CandidateThought, reason: str) -> None:
         self._give_back(draft.handle)
         self._limits.ledger.rejected += draft.count
         reason = str(reason)  # without the error a Fault holds, and all it refers to
@@ -123,7 +125,7 @@ class Growth:
         for _ in range(draft.count):
             self._emit(Rejected, parent=draft.parent.id, text=draft.text, reason=reason)
 
-    def _add(self, draft: Draft, found: Judgement, handle: Any) -> Node:
+    def _add(self, draft: CandidateThought, found: AcceptedThought, handle: Any) -> Node:
         parent = draft.parent
         node = self._tree.add(
             parent,
@@ -137,18 +139,18 @@ class Growth:
         node._thought, node._handle = found.thought, handle
         self._texts[parent.id, node.text] = node
         self.register(node, found)
-        if self._aliasing:
-            self._aliasing.know(node)
+        if self._sibling_merging:
+            self._sibling_merging.know(node)
         self._emit(Added, node=node)
         self._merge(parent, node, node.text, draft.count - 1)
         return node
 
-    def register(self, node: Node, found: Judgement) -> None:
+    def register(self, node: Node, found: AcceptedThought) -> None:
         """Note the state a node stands for, and whether its path is complete."""
         if found.key is not None:
             self._states.setdefault(found.key, node)
         if node.finished:
-            self._candidates.complete.append(node)
+            self._answers.complete.append(node)
 
     def _merge(self, parent: Node, into: Node, text: str, times: int, sigma: float | None = None) -> None:
         into.count += times

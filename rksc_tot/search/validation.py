@@ -9,7 +9,7 @@ from numbers import Real
 from pydantic import ValidationError
 
 from rksc_tot.core.plugins.settings import sentence
-from rksc_tot.core.plugins.user_code import Raised, guarded, said, shown
+from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code, said, shown
 from rksc_tot.core.task import Question, Task
 from rksc_tot.engine.base import Sampling
 
@@ -25,7 +25,7 @@ class Fault(str):
     def __new__(cls, text: object, error: BaseException | None = None) -> Fault:
         """The text of an error that user code raised keeps the error itself."""
         fault = super().__new__(cls, text)
-        fault.error = text.error if isinstance(text, Raised) else error
+        fault.error = text.error if isinstance(text, UserCodeError) else error
         return fault
 
 
@@ -62,9 +62,9 @@ def setting_faults(task: Task) -> Iterator[tuple[str, str]]:
 def problem_fault(problem: object) -> Fault | None:
     """What is wrong with a problem as the name of a random stream, as the end of a sentence, or None."""
     try:
-        with guarded("its str()"):
+        with calling_user_code("its str()"):
             text = str(problem)
-    except Raised as raised:
+    except UserCodeError as raised:
         return Fault(f"has no text: {raised}", raised.error)
     if fault := text_fault(text):
         return Fault(fault)
@@ -134,8 +134,8 @@ def finite(value: object) -> float | None:
     if isinstance(value, bool) or not isinstance(value, Real):
         return None
     try:
-        with guarded("float"):
+        with calling_user_code("float"):
             number = float(value)
-    except Raised:
+    except UserCodeError:
         return None
     return number if math.isfinite(number) else None

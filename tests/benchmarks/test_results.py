@@ -48,8 +48,8 @@ def test_what_was_not_run_is_not_on_the_page(docs):
 
 
 def test_runs_of_a_model_are_named_after_its_folder(docs, tmp_path):
-    keep(docs, "phrasing-mine", figures={"reuse_asks": 0.5})
-    assert "### `phrasing` on mine" in page(docs, model=[tmp_path / "mine"])
+    keep(docs, "prompt_reuse-mine", figures={"reuse_asks": 0.5})
+    assert "### `prompt_reuse` on mine" in page(docs, model=[tmp_path / "mine"])
 
 
 def test_a_run_there_is_not_is_refused(docs):

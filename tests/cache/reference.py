@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from rksc_tot.cache.prefix_tree import PrefixTree
 from rksc_tot.cache.slot_pool import SlotPool
 from rksc_tot.core.errors import CacheError
-from rksc_tot.policies.eviction.base import EVICTION, Candidate
+from rksc_tot.policies.eviction.base import EVICTION, EvictionCandidate
 
 
 def path(segment):
@@ -57,8 +57,8 @@ class Reference:
     def open(self, tokens):
         self._hold(self.tree.walk(self.tree.origin, tokens), tokens, prompt=True)
 
-    def sprout(self, tokens, keep):
-        private = self.tree.sprout(keep=keep)
+    def private_root(self, tokens, keep):
+        private = self.tree.private_root(irreplaceable=keep)
         self._hold(self.tree.walk(private, tokens), tokens, kept=keep)
         if keep:
             self.sprouted.append((private, tokens))
@@ -127,13 +127,13 @@ class Reference:
 
         def place(s):
             rated = [self.ratings[a] for a in s.lineage() if a in self.ratings]
-            seen = Candidate(rated[-1] if rated else math.inf, s.used_at, s.uses, s.id)
+            seen = EvictionCandidate(rated[-1] if rated else math.inf, s.used_at, s.uses, s.id)
             return (s in held) + (s in prompts), self.tree.policy.order(seen), s.id
 
         may = [
             s for s in self.tree.segments()
             if s.slots and s not in pinned and not any(c.slots for c in s.children.values())
-            and not (s in held and (s.keep or not self.tree.policy.evicts_held))
+            and not (s in held and (s.irreplaceable or not self.tree.policy.evicts_held))
         ]  # fmt: skip
         return min(may, key=place, default=None)
 
@@ -148,7 +148,7 @@ class Reference:
         assert len(set(ends)) == len(ends)
         for s in segments:
             assert s.handles or s.pins or s.children or s.slots
-            assert not s.keep or self._kept(s)
+            assert not s.irreplaceable or self._kept(s)
         for h in self.held:
             if h.slots is not None:
                 assert [slot for s in h.segment.lineage() for slot in s.slots] == h.slots

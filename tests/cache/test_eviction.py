@@ -7,7 +7,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from rksc_tot.cache.eviction_queue import Victims
+from rksc_tot.cache.eviction_queue import EvictionQueue
 from rksc_tot.cache.prefix_tree import PrefixTree
 from rksc_tot.cache.slot_pool import SlotPool
 from rksc_tot.core.errors import CacheError
@@ -23,7 +23,7 @@ def wander(books, rng):
     choice = rng.random()
     if not books.held or (choice < 0.12 and len(books.held) < 12):
         tokens = [rng.randrange(4) for _ in range(rng.randint(1, 6))]
-        rng.choice([books.open, lambda t: books.sprout(t, rng.random() < 0.5)])(tokens)
+        rng.choice([books.open, lambda t: books.private_root(t, rng.random() < 0.5)])(tokens)
     elif choice < 0.3 and len(books.held) < 12:
         books.extend(rng.choice(books.held), [rng.randrange(4) for _ in range(rng.randint(1, 4))])
     elif choice < 0.34 and len(books.held) < 12:
@@ -163,7 +163,7 @@ def test_none_spares_what_is_held_and_takes_what_is_not():
 def test_a_private_path_is_met_from_nowhere_else():
     tree = PrefixTree(SlotPool(9))
     shared = hung(tree, tree.origin, [1, 2])
-    one, two = hung(tree, tree.sprout(), [1, 2]), hung(tree, tree.sprout(), [1, 2])
+    one, two = hung(tree, tree.private_root(), [1, 2]), hung(tree, tree.private_root(), [1, 2])
     assert tree.walk(tree.origin, [1, 2]) is shared
     assert len({tuple(segment.slots) for segment in (shared, one, two)}) == 3
     assert list(tree.segments()) == [shared, one, two] or set(tree.segments()) == {shared, one, two}
@@ -172,7 +172,7 @@ def test_a_private_path_is_met_from_nowhere_else():
 
 def test_an_origin_is_forgotten_with_its_last_path():
     tree = PrefixTree(SlotPool(9))
-    origin = tree.sprout()
+    origin = tree.private_root()
     one, two = hung(tree, origin, [1]), hung(tree, origin, [2])
     for segment, left in ((one, {two}), (two, set())):
         tree.drop(segment)
@@ -187,7 +187,7 @@ def test_an_origin_is_forgotten_with_its_last_path():
 @pytest.mark.parametrize("policy", POLICIES)
 def test_what_would_not_come_out_the_same_stays_while_a_handle_refers_to_it(policy):
     tree = PrefixTree(SlotPool(4), EVICTION.make(policy))
-    kept = hung(tree, tree.sprout(keep=True), [1, 2], omega=-9.0)
+    kept = hung(tree, tree.private_root(irreplaceable=True), [1, 2], omega=-9.0)
     upper = tree.walk(tree.origin, [7])
     assert upper.parent is tree.origin
     half = tree.walk(kept.parent, [1])  # a fork inside keeps both parts
@@ -211,11 +211,11 @@ def test_what_would_not_come_out_the_same_stays_while_a_handle_refers_to_it(poli
 def test_what_lingers_in_the_heap_is_cleared_away():
     tree = PrefixTree(SlotPool(50))
     trunk = hung(tree, tree.origin, [0])
-    for n in range(3 * Victims.ROOM):
+    for n in range(3 * EvictionQueue.ROOM):
         scratch = hung(tree, trunk, [1, n])
         tree.drop(scratch)
         tree.discard(scratch, trunk.end)
-    assert len(tree._victims._heap) <= Victims.ROOM
+    assert len(tree._victims._heap) <= EvictionQueue.ROOM
     tree.check_integrity()
 
 
@@ -225,7 +225,7 @@ def test_what_was_cleared_away_is_offered_again():
     tree.hold(low)
     tree.store(low, tree.pool.allocate(2))
     tree.walk(tree.origin, [1, 2])  # a fork, and nothing of what is below is resident
-    for n in range(2 * Victims.ROOM):
+    for n in range(2 * EvictionQueue.ROOM):
         scratch = hung(tree, tree.origin, [5, n])
         tree.drop(scratch)
         tree.discard(scratch, 0)
@@ -249,14 +249,14 @@ def test_a_choice_costs_no_walk_over_the_tree(monkeypatch):
     tree = PrefixTree(SlotPool(3000))
     leaves = [hung(tree, tree.origin, [n]) for n in range(3000)]
     looked = 0
-    key = Victims.key
+    key = EvictionQueue.key
 
     def counted(self, segment):
         nonlocal looked
         looked += 1
         return key(self, segment)
 
-    monkeypatch.setattr(Victims, "key", counted)
+    monkeypatch.setattr(EvictionQueue, "key", counted)
     tree.make_room(1000)
     assert sum(not leaf.resident for leaf in leaves) == 1000
     assert looked <= 3 * 1000

@@ -27,9 +27,9 @@ class Cache(RuleBasedStateMachine):
         self.books.open(tokens)
         self.books.visit(self.books.held[-1])
 
-    @rule(tokens=TOKENS, keep=st.booleans())
-    def sprout(self, tokens, keep):
-        self.books.sprout(tokens, keep)
+    @rule(tokens=TOKENS, compress=st.booleans())
+    def private_root(self, tokens, keep):
+        self.books.private_root(tokens, keep)
 
     @precondition(lambda self: self.books.held)
     @rule(tokens=TOKENS, data=st.data())

@@ -13,7 +13,7 @@ from rksc_tot.core.errors import CacheError
 from rksc_tot.engine.attention.plan import Piece
 from rksc_tot.engine.base import Account
 from rksc_tot.engine.jobs.job import Job
-from rksc_tot.engine.scheduler.batch import claim, give_up
+from rksc_tot.engine.scheduler.batch import give_up, schedule
 from tests.cache.reference import origin, path
 
 ROOM = 12
@@ -54,7 +54,7 @@ class Books:
     def __init__(self, seed):
         self.rng = random.Random(seed)
         self.tree = PrefixTree(SlotPool(ROOM))
-        self.origins = [self.tree.origin, self.tree.sprout()]
+        self.origins = [self.tree.origin, self.tree.private_root()]
         self.accounts = [*(Account(kv_bytes=limit) for limit in LIMITS), Account()]
         self.known = {}  # Token by (number of the origin, tokens of the path up to it)
         self.held = []
@@ -137,7 +137,7 @@ class Books:
             if taken.isdisjoint(missing):  # nobody computes what another one does
                 taken |= missing
                 with suppress(CacheError):
-                    claims.append(claim(self.tree, job, job.base, most, (), job.account.kv_bytes))
+                    claims.append(schedule(self.tree, job, job.base, most, (), job.account.kv_bytes))
         before = dict(self.known)
         for made in claims:
             self.book(made)

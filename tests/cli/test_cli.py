@@ -450,7 +450,7 @@ def test_the_share_audited_has_one_default_and_it_is_shown():
     usual = RKSC().audit
     assert SearchOptions(sibling=0.9).rksc().audit == usual
     assert SearchOptions(sibling=0.9, audit=0.5).rksc().audit == 0.5
-    assert SearchOptions(audit=0.5).rksc().audit == 0.5  # of what a keep policy let go of
+    assert SearchOptions(audit=0.5).rksc().audit == 0.5  # of what a compression policy let go of
     assert SearchOptions().rksc() is None
     for command in ("solve", "run"):
         said = " ".join(run(command, "--help").stdout.replace("│", " ").split())

@@ -1,4 +1,4 @@
-"""``--keep``, ``--lossless`` and ``--offload``: what they mean to the engine, and what cannot work."""
+"""``--compress``, ``--lossless`` and ``--offload``: what they mean to the engine, and what cannot work."""
 
 import json
 from pathlib import Path
@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from rksc_tot.cli.commands import app as cli
 from rksc_tot.cli.exits import NOT_SOLVED, USAGE
-from rksc_tot.cli.options.engine import EngineOptions, keep_of
+from rksc_tot.cli.options.engine import EngineOptions, compression_of
 from rksc_tot.core.errors import ConfigError
 from rksc_tot.policies.compression.arborkv import ArborKV
 from rksc_tot.policies.compression.base import KEEP
@@ -57,37 +57,42 @@ def opened(monkeypatch, tmp_path):
     ],
 )
 def test_a_policy_is_named_with_its_settings(text, policy):
-    assert keep_of(text) == policy
+    assert compression_of(text) == policy
 
 
 @pytest.mark.parametrize("name", KEEP.names())
 def test_every_setting_of_every_policy_survives_being_written_on_the_command_line(name):
     policy = KEEP.make(name)
     settings = {key: value for key, value in policy.model_dump(mode="json").items() if value is not None}
-    assert keep_of(f"{name}:" + ",".join(f"{key}={json.dumps(value)}" for key, value in settings.items())) == policy
+    assert (
+        compression_of(f"{name}:" + ",".join(f"{key}={json.dumps(value)}" for key, value in settings.items())) == policy
+    )
 
 
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("lru", "there is no keep policy 'lru' - there are arborkv"),
-        ("", "there is no keep policy ''"),
+        ("lru", "there is no compression policy 'lru' - there are arborkv"),
+        ("", "there is no compression policy ''"),
         ("streaming:budget=0", "budget: should be greater than or equal to 1, not 0"),
         ("streaming:size=1", "there is no setting 'size' - its settings are seed, budget, recent"),
-        ("streaming,budget=1", "--keep is 'streaming,budget=1' - write name or name:setting=value"),
+        ("streaming,budget=1", "--compress is 'streaming,budget=1' - write name or name:setting=value"),
         ("arborkv:fit=none.json", "'none.json' cannot be read"),
-        ("math:pi", "is float, not a KeepPolicy"),
+        ("math:pi", "is float, not a CompressionPolicy"),
         ("arborkv:tail=" + "[" * 100_000, "tail: should be a valid integer"),
         ("arborkv:tail=" + "9" * 5000, "tail: Unable to parse input string as an integer"),
         ('arborkv:fit="a,b=c.json",tail=3', "'a,b=c.json' cannot be read"),
-        ("streeming:budget=9", "there is no keep policy 'streeming' - there are arborkv, random_attention"),
-        ("streaming:", "--keep is 'streaming:' - write name or name:setting=value"),
-        ("math:pi:", "--keep is 'math:pi:' - write name or name:setting=value"),
-        ("no:Such:", "--keep is 'no:Such:' - write name or name:setting=value"),
-        ("random_attention:budget", "--keep is 'random_attention:budget' - write name or name:setting=value"),
-        ("streaming:sinks,budget=9", "--keep is 'streaming:sinks,budget=9' - write name or name:setting=value"),
-        ("streaming:2nd=9", "--keep is 'streaming:2nd=9' - write name or name:setting=value"),
-        ("streaming:budget=24,budget=12", "--keep is 'streaming:budget=24,budget=12', with budget twice - leave one"),
+        ("streeming:budget=9", "there is no compression policy 'streeming' - there are arborkv, random_attention"),
+        ("streaming:", "--compress is 'streaming:' - write name or name:setting=value"),
+        ("math:pi:", "--compress is 'math:pi:' - write name or name:setting=value"),
+        ("no:Such:", "--compress is 'no:Such:' - write name or name:setting=value"),
+        ("random_attention:budget", "--compress is 'random_attention:budget' - write name or name:setting=value"),
+        ("streaming:sinks,budget=9", "--compress is 'streaming:sinks,budget=9' - write name or name:setting=value"),
+        ("streaming:2nd=9", "--compress is 'streaming:2nd=9' - write name or name:setting=value"),
+        (
+            "streaming:budget=24,budget=12",
+            "--compress is 'streaming:budget=24,budget=12', with budget twice - leave one",
+        ),
         ("streaming:budget=24,sinks=1,budget=24", "with budget twice"),
         ("arborkv:theta=1,0,1", "theta: should be a list, such as [1,0,1], not '1,0,1'"),
         ("streaming:budget=9,sinks", "budget: should be a valid integer, not '9,sinks'"),
@@ -95,9 +100,9 @@ def test_every_setting_of_every_policy_survives_being_written_on_the_command_lin
 )
 def test_what_is_no_policy_is_a_sentence_before_a_model_is_loaded(no_model, text, says):
     with pytest.raises(ConfigError) as refused:
-        keep_of(text)
+        compression_of(text)
     assert says in str(refused.value)
-    result = run("solve", "game24", PUZZLE, "--keep", text)
+    result = run("solve", "game24", PUZZLE, "--compress", text)
     assert result.exit_code == USAGE
     assert says in result.stderr
     assert result.stderr.count("\n") == 1
@@ -116,9 +121,9 @@ def test_the_help_says_when_results_are_exact_and_where_the_settings_are(command
 
 def test_a_policy_of_ones_own_is_found_in_the_current_folder(opened):
     Path("keep_here.py").write_text(OWN, encoding="utf-8")
-    assert run("solve", "game24", PUZZLE, "--keep", "keep_here:Last:budget=99", *FEW).exit_code in DONE
+    assert run("solve", "game24", PUZZLE, "--compress", "keep_here:Last:budget=99", *FEW).exit_code in DONE
     [memory] = opened
-    assert (memory["keep"].name, memory["keep"].budget, memory["keep"].sinks) == ("last", 99, 0)
+    assert (memory["compress"].name, memory["compress"].budget, memory["compress"].sinks) == ("last", 99, 0)
 
 
 # -- what the engine is told ---------------------------------------------------------------------------------------------
@@ -134,14 +139,14 @@ def test_a_policy_of_ones_own_is_found_in_the_current_folder(opened):
     ids=lambda command: command[0],
 )
 def test_every_command_that_searches_tells_the_engine_all_of_it(opened, command, tmp_path):
-    options = ["--keep", "streaming:budget=99", "--lossless", "--offload", "disk", "--offload-budget", "64MiB"]
+    options = ["--compress", "streaming:budget=99", "--lossless", "--offload", "disk", "--offload-budget", "64MiB"]
     assert run(*command, *options, "--offload-folder", tmp_path, "--kv-budget", "1MiB").exit_code in DONE
     assert opened
     for memory in opened:
         del memory["eviction"]
         assert memory == {
             "kv_budget": 1 << 20,
-            "keep": Streaming(budget=99),
+            "compress": Streaming(budget=99),
             "lossless": True,
             "offload": "disk",
             "offload_budget": "64MiB",
@@ -152,14 +157,14 @@ def test_every_command_that_searches_tells_the_engine_all_of_it(opened, command,
 def test_unless_asked_for_everything_is_kept_and_nothing_offloaded(opened):
     assert run("solve", "game24", PUZZLE, *FEW).exit_code in DONE
     [memory] = opened
-    assert (memory["keep"], memory["lossless"], memory["offload"]) == (None, False, None)
+    assert (memory["compress"], memory["lossless"], memory["offload"]) == (None, False, None)
 
 
 @pytest.mark.parametrize("command", ["solve", "compare", "run"])
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--lossless"], "nothing reduces it - name a keep policy, or leave lossless out"),
+        (["--lossless"], "nothing reduces it - name a compression policy, or leave lossless out"),
         (
             ["--offload-budget", "2GiB"],
             "offload_budget is '2GiB', and nothing is offloaded - set offload to cpu or disk",
@@ -171,7 +176,7 @@ def test_unless_asked_for_everything_is_kept_and_nothing_offloaded(opened):
         (["--offload", "disk", "--offload-folder", ""], "offload_folder is '' - give the path of a folder"),
         (["--offload", "cpu", "--offload-budget", "much"], "--offload-budget 'much' is no KV budget"),
         (["--kv-budget", "-1"], "--kv-budget '-1' is no KV budget"),
-        (["--keep", "snapkv:kernel=4"], "it must be odd"),
+        (["--compress", "snapkv:kernel=4"], "it must be odd"),
     ],
 )
 def test_what_cannot_work_is_refused_before_a_model_is_loaded(no_model, tmp_path, monkeypatch, command, options, says):
@@ -189,20 +194,22 @@ def test_what_cannot_work_is_refused_before_a_model_is_loaded(no_model, tmp_path
 
 @pytest.mark.parametrize("lossless", [False, True])
 def test_a_result_says_what_was_kept_and_whether_that_shows_in_it(lossless):
-    keep = ["--keep", "random_attention:budget=20,recent=4,sets=one", "--offload", "cpu"]
+    keep = ["--compress", "random_attention:budget=20,recent=4,sets=one", "--offload", "cpu"]
     done = run("solve", "game24", PUZZLE, "--json", *FEW, *keep, *(["--lossless"] if lossless else []))
     record = json.loads(done.stdout)
     numerics = record["numerics"]
-    assert {"name": "random_attention", "budget": 20, "recent": 4, "sets": "one"}.items() <= numerics["keep"].items()
+    assert {"name": "random_attention", "budget": 20, "recent": 4, "sets": "one"}.items() <= numerics[
+        "compression"
+    ].items()
     assert bool(numerics["lossless"]) is lossless
     assert numerics["offload"] == "memory"
     assert all(node["exact"] for node in record["tree"]) is lossless
-    assert record["ledger"]["keep"]["acted"] > 0
+    assert record["ledger"]["compression"]["acted"] > 0
     assert (record["ledger"]["verified"]["drafted"] > 0) is lossless
 
 
 def test_a_report_says_it_too():
-    said = run("solve", "game24", PUZZLE, *FEW, "--keep", "streaming:budget=20,recent=4").stdout
+    said = run("solve", "game24", PUZZLE, *FEW, "--compress", "streaming:budget=20,recent=4").stdout
     said = " ".join(said.split())
     for part in (
         "not exact",
@@ -217,19 +224,23 @@ def test_a_report_says_it_too():
 @pytest.mark.parametrize(
     ("then", "now", "differs"),
     [
-        ([], ["--keep", "streaming"], "keep"),
-        (["--keep", "streaming"], ["--keep", "streaming:budget=99"], "keep"),
-        (["--keep", "streaming"], ["--keep", "streaming", "--lossless"], "lossless"),
+        ([], ["--compress", "streaming"], "compress"),
+        (["--compress", "streaming"], ["--compress", "streaming:budget=99"], "compress"),
+        (["--compress", "streaming"], ["--compress", "streaming", "--lossless"], "lossless"),
         (
-            ["--keep", "arborkv:rehydrate=false"],
-            ["--keep", "arborkv:rehydrate=false", "--kv-budget", "1MiB"],
+            ["--compress", "arborkv:rehydrate=false"],
+            ["--compress", "arborkv:rehydrate=false", "--kv-budget", "1MiB"],
             "kv_budget",
         ),
-        (["--keep", "streaming"], ["--keep", "streaming", "--kv-budget", "1MiB"], "kv_budget"),
-        (["--keep", "streaming"], ["--keep", "streaming", "--eviction", "lru"], "eviction"),
-        (["--keep", "streaming"], ["--keep", "streaming", "--offload", "cpu"], "offload"),
-        (["--keep", "streaming", "--lossless"], ["--keep", "streaming", "--lossless", "--kv-budget", "1MiB"], None),
-        (["--keep", "arborkv"], ["--keep", "arborkv", "--kv-budget", "1MiB"], None),
+        (["--compress", "streaming"], ["--compress", "streaming", "--kv-budget", "1MiB"], "kv_budget"),
+        (["--compress", "streaming"], ["--compress", "streaming", "--eviction", "lru"], "eviction"),
+        (["--compress", "streaming"], ["--compress", "streaming", "--offload", "cpu"], "offload"),
+        (
+            ["--compress", "streaming", "--lossless"],
+            ["--compress", "streaming", "--lossless", "--kv-budget", "1MiB"],
+            None,
+        ),
+        (["--compress", "arborkv"], ["--compress", "arborkv", "--kv-budget", "1MiB"], None),
         ([], ["--offload", "cpu", "--kv-budget", "1MiB"], None),
     ],
 )

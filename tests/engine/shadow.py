@@ -42,12 +42,12 @@ class Shadow:
         self.inexact = self.restored = 0
         self.worst = 0.0
         self.looked = 0
-        stepper, arena = engine._stepper, engine.forward.arena
+        scheduler, arena = engine._scheduler, engine.forward.arena
         self.said = []
         self._run, self._copy, self._compact = engine.forward.run, arena.copy, arena.compact
-        self._go_on, self._add = stepper._go_on, stepper.add
+        self._go_on, self._add = scheduler._go_on, scheduler.add
         engine.forward.run, arena.copy, arena.compact = self.run, self.copy, self.compact
-        stepper._go_on, stepper.add = self.go_on, self.add
+        scheduler._go_on, scheduler.add = self.go_on, self.add
         self._restore, engine.cache.restore = engine.cache.restore, self.restore
 
     # -- what the engine does ----------------------------------------------------------------------------------------
@@ -109,9 +109,9 @@ class Shadow:
         if isinstance(job, Generation):
             finish = job._finish
 
-            def look(twig, branches, why, *rest, **more):
-                finish(twig, branches, why, *rest, **more)
-                drawn = [*self.tokens(job.base), *twig.written.tokens[job.before :]]
+            def look(group, branches, why, *rest, **more):
+                finish(group, branches, why, *rest, **more)
+                drawn = [*self.tokens(job.base), *group.written.tokens[job.before :]]
                 count = range(job.base.end, len(drawn) + (why == "eos"))
                 exact = all(self.drawn[id(job), tuple(drawn[:n])] for n in count)
                 self.said.append((job.done[-1].exact, exact))

@@ -7,9 +7,9 @@ import torch
 from torch import nn
 
 from rksc_tot.engine.base import Account, GenerateRequest, LabelRequest
-from rksc_tot.engine.model.logit_lens import Lens
+from rksc_tot.engine.model.logit_lens import LogitLens
 from rksc_tot.engine.transformers_engine.handle import KVHandle
-from rksc_tot.policies.asks import Phrasing
+from rksc_tot.policies.asks import PromptReuse
 from rksc_tot.policies.early_exit.cgee import Margins
 from tests.engine.attention.test_exactness_bit import HOT, ONE_SET, PER_HEAD, shadowed
 
@@ -39,7 +39,7 @@ async def reduced(engine, account):
 
 def standing(engine, end):
     """A handle at the end of the same path."""
-    with engine.driver.books():
+    with engine.engine_thread.books():
         place = engine.cache.walk(engine.cache.origin, end.tokens)
         engine.cache.hold(place)
     return KVHandle(engine, end.length, None, end.prompt_end, place=place)
@@ -48,21 +48,21 @@ def standing(engine, end):
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("policy", POLICIES)
 async def test_answers_upon_reduced_kv_say_so_and_those_aside_are_what_a_full_path_gives(policy, way):
-    engine, _ = shadowed("llama", keep=POLICIES[policy])
+    engine, _ = shadowed("llama", compress=POLICIES[policy])
     plain, _ = shadowed("llama")
     with engine, plain:
         account = Account()
         _, ends = await reduced(engine, account)
         ledger = account.ledger
         assert not any(reply.exact for reply in await engine.label([ask(end, **WAYS[way]) for end in ends], account))
-        assert (ledger.scores.acted, ledger.keep.audit_rows) == (len(ends), 0)
+        assert (ledger.scores.acted, ledger.compression.audit_rows) == (len(ends), 0)
         held, before = engine.cache.pool.used, ledger.model_copy(deep=True)
         aside = await engine.label([ask(end, **WAYS[way], aside=True) for end in ends], account)
         whole = [standing(plain, end) for end in ends]
         assert aside == await plain.label([ask(handle, **WAYS[way]) for handle in whole], Account())
         assert all(reply.exact for reply in aside)
         shared = ends[0].prompt_end * (len(ends) - 1)  # the prompt is computed once for all of them
-        assert ledger.keep.audit_rows == sum(end.length + 3 for end in ends) - shared
+        assert ledger.compression.audit_rows == sum(end.length + 3 for end in ends) - shared
         booked = "verifier_tokens", "verifier_layers", "verifier_layers_full", "context_tokens", "scores", "layer_exit"
         for name in (*booked, "prefill_tokens", "recomputed_tokens", "distinct_tokens"):
             assert getattr(ledger, name) == getattr(before, name), name
@@ -71,7 +71,7 @@ async def test_answers_upon_reduced_kv_say_so_and_those_aside_are_what_a_full_pa
 
 
 async def test_no_rule_stops_a_pass_upon_kv_that_it_was_not_made_for():
-    engine, _ = shadowed("llama", keep=PER_HEAD["random_attention"])
+    engine, _ = shadowed("llama", compress=PER_HEAD["random_attention"])
     with engine:
         account = Account()
         root, (end, *_) = await reduced(engine, account)
@@ -87,7 +87,7 @@ async def test_no_rule_stops_a_pass_upon_kv_that_it_was_not_made_for():
 
 @pytest.mark.parametrize("way", WAYS)
 async def test_where_a_path_is_made_whole_answers_are_exact_again(way):
-    engine, _ = shadowed("llama", keep=PER_HEAD["random_attention"])
+    engine, _ = shadowed("llama", compress=PER_HEAD["random_attention"])
     with engine:
         account = Account()
         _, (end, *_) = await reduced(engine, account)
@@ -101,7 +101,7 @@ async def test_where_a_path_is_made_whole_answers_are_exact_again(way):
 
 @pytest.mark.parametrize("aside", [False, True])
 async def test_one_question_aside_and_one_as_usual_do_not_disturb_each_other(aside):
-    engine, _ = shadowed("llama", keep=PER_HEAD["snapkv"])
+    engine, _ = shadowed("llama", compress=PER_HEAD["snapkv"])
     with engine:
         account = Account()
         root, ends = await reduced(engine, account)
@@ -114,7 +114,7 @@ async def test_one_question_aside_and_one_as_usual_do_not_disturb_each_other(asi
 
 
 async def test_an_audit_that_does_not_fit_is_no_reason_to_end_a_search():
-    engine, _ = shadowed("llama", keep=PER_HEAD["random_attention"])
+    engine, _ = shadowed("llama", compress=PER_HEAD["random_attention"])
     with engine:
         account = Account()
         root, ends = await reduced(engine, account)
@@ -132,23 +132,23 @@ async def test_answers_upon_kv_of_another_wording_are_not_exact(byte_engine, way
     engine, account = byte_engine, Account()
     problem = "A shed holds 7 rakes and 12 spades; 5 are lent out. "
     reference = engine.open(f"Solve: {problem}Answer", account)
-    rule = Phrasing(gate="lead", threshold=-1e9, audit=0)
-    borrower, verdict = await engine.open_phrasing(f"A longer question. {problem}Show it", reference, rule, account)
+    rule = PromptReuse(gate="lead", threshold=-1e9, audit=0)
+    borrower, verdict = await engine.open_variant(f"A longer question. {problem}Show it", reference, rule, account)
     assert verdict.kept
     own, taken = await engine.label([ask(handle, **WAYS[way]) for handle in (reference, borrower)], account)
     assert (own.exact, taken.exact, account.ledger.scores.acted) == (True, False, 1)
 
 
 async def test_what_is_asked_aside_is_exact_though_its_path_is_reduced_while_it_waits():
-    engine, _ = shadowed("llama", keep=ONE_SET["arborkv, lossy"], max_batch_tokens=8)
+    engine, _ = shadowed("llama", compress=ONE_SET["arborkv, lossy"], max_batch_tokens=8)
     plain, _ = shadowed("llama")
     with engine, plain:
         (end,) = [engine.open("say yes no no no yes yes no yes", Account())]
         asking = asyncio.create_task(engine.label([ask(end, aside=True)], Account()))
         while engine.forward_passes < 1:
             await asyncio.sleep(0)
-        with engine.driver.books():
-            (job,) = engine._stepper.jobs
+        with engine.engine_thread.books():
+            (job,) = engine._scheduler.jobs
             job.pause()  # as one is for which there is no room
             (above,) = [segment for segment in job.base.lineage() if segment.slots]
             engine.cache.reduce(above, [0])
@@ -166,7 +166,7 @@ async def test_an_answer_is_the_same_to_the_last_bit_in_any_company(way):
 
 
 async def test_asked_aside_together_each_prompt_ends_where_it_did():
-    engine, _ = shadowed("llama", keep=PER_HEAD["snapkv"])
+    engine, _ = shadowed("llama", compress=PER_HEAD["snapkv"])
     text = "say yes no and yes and no, and yes again, or no, and so on and on"
     with engine:
         handles = [engine.open(text, Account())]
@@ -181,7 +181,7 @@ async def test_asked_aside_together_each_prompt_ends_where_it_did():
 
 @pytest.mark.parametrize("passes", range(1, 6))
 async def test_what_was_asked_aside_and_is_not_wanted_any_more_leaves_nothing(passes):
-    engine, _ = shadowed("llama", keep=PER_HEAD["random_attention"], max_batch_tokens=8)
+    engine, _ = shadowed("llama", compress=PER_HEAD["random_attention"], max_batch_tokens=8)
     with engine:
         root = engine.open("say yes no", Account())
         handles = [engine.extend(root, text) for text in (" and yes and so on", " or no, or yes, or no")]
@@ -199,7 +199,7 @@ async def test_what_was_asked_aside_and_is_not_wanted_any_more_leaves_nothing(pa
 
 @pytest.mark.parametrize("rows", [3, 64])
 async def test_audits_give_way_to_work_where_an_account_may_hold_no_more(rows):
-    engine, _ = shadowed("llama", keep=PER_HEAD["random_attention"], max_batch_tokens=rows)
+    engine, _ = shadowed("llama", compress=PER_HEAD["random_attention"], max_batch_tokens=rows)
     with engine:
         account = Account(kv_bytes=28 * engine.bytes_per_token)
         root = engine.open("say yes no", account)
@@ -214,7 +214,7 @@ async def test_audits_give_way_to_work_where_an_account_may_hold_no_more(rows):
 def test_the_logits_of_a_few_tokens_are_those_of_all(dtype):
     torch.manual_seed(0)
     head, hidden = nn.Linear(512, 90).to(dtype), torch.randn(7, 512).to(dtype)
-    lens = Lens([], nn.Identity(), head, lambda logits: logits)
+    lens = LogitLens([], nn.Identity(), head, lambda logits: logits)
     with torch.inference_mode():
         few, every = lens.logits(hidden, [3, 80, 11]), lens.all_logits(hidden)[:, [3, 80, 11]]
         exact = nn.functional.linear(hidden.double(), head.weight.double(), head.bias.double())[:, [3, 80, 11]]

@@ -16,7 +16,7 @@ from rksc_tot.cache.slot_pool import SlotPool
 from rksc_tot.engine.base import Account
 from rksc_tot.engine.jobs.job import Job
 from rksc_tot.engine.model.probe import probe
-from rksc_tot.engine.scheduler.batch import claim
+from rksc_tot.engine.scheduler.batch import schedule
 
 VOCABULARY = 64
 SHAPE = {
@@ -104,7 +104,7 @@ class Garden:
             if taken.isdisjoint(lacking):
                 taken |= lacking
                 self.tree.pin(job.base)
-                made = claim(self.tree, job, job.base, most(), ())
+                made = schedule(self.tree, job, job.base, most(), ())
                 made.block.logits_at = list(range(made.rows))
                 claims.append(made)
         logits = iter(self.forward.run(self.forward.plan([made.block for made in claims]), self.tree.pool.extent))

@@ -9,7 +9,7 @@ from rksc_tot import Budget, asolve, load_engine, solve, solve_many
 from rksc_tot.core.errors import CacheError, EngineError
 from rksc_tot.engine import TransformersEngine
 from rksc_tot.engine.base import Account, LabelRequest
-from rksc_tot.policies.asks import Phrasing
+from rksc_tot.policies.asks import PromptReuse
 from rksc_tot.strategies import BFS, DFS, Beam
 from rksc_tot.tasks.game24.tokenizer import build_tokenizer
 from tests.engine.conftest import llama
@@ -301,8 +301,8 @@ async def test_kv_that_is_taken_over_is_charged_and_limited_like_any_other(monke
         account = Account(kv_bytes=tokens * engine.bytes_per_token)
         seen = watch(engine, monkeypatch)
         reference = engine.open("solve 1 2 3 4\n", account)
-        rule = Phrasing(gate="lead", threshold=gate, least=2, audit=1)
-        handle, verdict = await engine.open_phrasing("steps 1 2 3 4\n", reference, rule, account)
+        rule = PromptReuse(gate="lead", threshold=gate, least=2, audit=1)
+        handle, verdict = await engine.open_variant("steps 1 2 3 4\n", reference, rule, account)
         engine.check_integrity()
         assert seen[id(account)] <= tokens
         assert account.kv_rows == sum(count(engine).values()) <= tokens

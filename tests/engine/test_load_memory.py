@@ -13,7 +13,7 @@ from rksc_tot.policies.compression.streaming_llm import Streaming
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"lossless": True}, "nothing reduces it - name a keep policy, or leave lossless out"),
+        ({"lossless": True}, "nothing reduces it - name a compression policy, or leave lossless out"),
         ({"lossless": Lossless()}, "nothing reduces it"),
         ({"offload_budget": "2GiB"}, "offload_budget is '2GiB', and nothing is offloaded - set offload to cpu or disk"),
         ({"offload_folder": "/"}, "offload_folder is '/', and nothing is offloaded"),
@@ -21,12 +21,12 @@ from rksc_tot.policies.compression.streaming_llm import Streaming
         ({"offload": "tape"}, "offload is 'tape' - name one of cpu, disk"),
         ({"offload": "disk", "offload_folder": "no/such"}, "there is no folder 'no/such'"),
         ({"offload": "cpu", "offload_budget": 0}, "offload_budget 0 is no KV budget"),
-        ({"keep": "lru"}, "there is no keep policy 'lru'"),
-        ({"keep": 3}, "keep is 3 - name one of arborkv"),
+        ({"compress": "lru"}, "there is no compression policy 'lru'"),
+        ({"compress": 3}, "compress is 3 - name one of arborkv"),
         ({"kv_budget": "much"}, "kv_budget 'much' is no KV budget"),
         *(
             (
-                {"keep": "streaming", "lossless": wrong},
+                {"compress": "streaming", "lossless": wrong},
                 f"lossless is {wrong!r} - it takes True, False or a Lossless object",
             )
             for wrong in ("no", "yes", "", 0, 2, [], None, Lossless)
@@ -41,22 +41,32 @@ def test_what_cannot_work_is_refused_before_anything_is_loaded(settings, says):
 
 
 def test_what_goes_together_is_looked_up():
-    found = memory_settings(kv_budget="1MiB", eviction="lru", keep="streaming", lossless=True, offload="cpu")
-    assert (found["kv_budget"], found["eviction"].name, found["keep"]) == (1 << 20, "lru", Streaming())
+    found = memory_settings(kv_budget="1MiB", eviction="lru", compress="streaming", lossless=True, offload="cpu")
+    assert (found["kv_budget"], found["eviction"].name, found["compress"]) == (1 << 20, "lru", Streaming())
     assert (found["lossless"], found["offload"], found["offload_budget"]) == (True, "cpu", "1GiB")
     assert memory_settings() == memory_settings(offload_budget="1GiB")
 
 
 def test_the_engine_is_made_of_it(tmp_path):
-    how = {"keep": Streaming(budget=9), "lossless": Lossless(horizon=5), "offload": "disk", "offload_folder": tmp_path}
+    how = {
+        "compress": Streaming(budget=9),
+        "lossless": Lossless(horizon=5),
+        "offload": "disk",
+        "offload_folder": tmp_path,
+    }
     with load_engine(**how, kv_budget="2MiB") as engine:
-        assert engine.keep == Streaming(budget=9)
+        assert engine.compression == Streaming(budget=9)
         assert engine.numerics["lossless"]["horizon"] == 5
         assert engine.numerics["offload"] == "disk"
         assert engine.usage.kv_budget <= 2 << 20
     with load_engine() as engine:
         numerics = engine.numerics
-        assert (engine.keep, numerics["keep"], numerics["lossless"], numerics["offload"]) == (None, None, False, None)
+        assert (engine.compression, numerics["compression"], numerics["lossless"], numerics["offload"]) == (
+            None,
+            None,
+            False,
+            None,
+        )
 
 
 def test_a_store_of_ones_own_is_used():

@@ -31,7 +31,7 @@ def grown(result):
     return result.path, [(n.branch, n.text, n.tokens, n.count, n.finished, n.pruned) for n in result.tree]
 
 
-class Gate:
+class EarlyExit:
     """Passes that wait to be let through."""
 
     def __init__(self, engine, monkeypatch):
@@ -80,7 +80,7 @@ async def test_nothing_but_an_answer_waits_for_a_pass(monkeypatch):
         account = Account()
         root = engine.open(PROMPT, account)
         (found,) = await engine.generate([ask(root, k=2)], account)
-        gate = Gate(engine, monkeypatch)
+        gate = EarlyExit(engine, monkeypatch)
         first = asyncio.create_task(engine.generate([ask(root, "b")], account))
         await gate.busy()
         engine.rate(found[0].handle, 0.5, 1)
@@ -103,7 +103,7 @@ async def test_nothing_but_an_answer_waits_for_a_pass(monkeypatch):
 async def test_cancelling_does_not_wait_for_a_pass(monkeypatch):
     with make() as engine:
         root = engine.open(PROMPT, Account())
-        gate = Gate(engine, monkeypatch)
+        gate = EarlyExit(engine, monkeypatch)
         task = asyncio.create_task(engine.generate([ask(root)], Account()))
         await gate.busy()
         task.cancel()
@@ -118,7 +118,7 @@ async def test_cancelling_does_not_wait_for_a_pass(monkeypatch):
 async def test_nobody_touches_the_books_during_a_pass(monkeypatch):
     with make() as engine:
         root = engine.open(PROMPT, Account())
-        gate = Gate(engine, monkeypatch)
+        gate = EarlyExit(engine, monkeypatch)
         task = asyncio.create_task(engine.generate([ask(root)], Account()))
         await gate.busy()
         done = threading.Event()

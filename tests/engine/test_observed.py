@@ -6,7 +6,7 @@ import torch
 from rksc_tot import load_engine, solve
 from rksc_tot.core.errors import ConfigError
 from rksc_tot.engine import TransformersEngine
-from rksc_tot.engine.attention.plan import Part
+from rksc_tot.engine.attention.plan import KeySet
 from rksc_tot.engine.base import Account, LabelRequest
 from rksc_tot.policies.eviction.rsbcm import RSBCM
 from rksc_tot.strategies import BFS
@@ -68,8 +68,8 @@ def test_attention_changes_no_text_and_is_not_measured_unless_it_weighs():
 
 
 def test_a_route_that_does_not_show_attention_is_refused(monkeypatch):
-    whole = Part.bias  # without the window it is wrong, so the probe takes the other route
-    monkeypatch.setattr(Part, "bias", lambda self, window, *rest: whole(self, None, *rest))
+    whole = KeySet.bias  # without the window it is wrong, so the probe takes the other route
+    monkeypatch.setattr(KeySet, "bias", lambda self, window, *rest: whole(self, None, *rest))
     tokenizer = byte_tokenizer()
     with pytest.raises(ConfigError, match="heeds attention, which cannot be seen in slow"):
         TransformersEngine(mistral(len(tokenizer)), tokenizer, name="slow", eviction=RSBCM(attention_weight=1.0))

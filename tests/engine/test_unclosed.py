@@ -5,7 +5,7 @@ import asyncio
 from rksc_tot.core.seeds import stream_keys
 from rksc_tot.engine.base import Account, GenerateRequest, Sampling
 from rksc_tot.engine.jobs.generation import Generation
-from rksc_tot.engine.kv.compression import TreeKeeper
+from rksc_tot.engine.kv.compression import TreeCompressor
 from rksc_tot.engine.transformers_engine.engine import TransformersEngine
 from rksc_tot.policies.compression.arborkv import ArborKV
 from rksc_tot.tasks.game24.tokenizer import build_tokenizer
@@ -17,14 +17,14 @@ async def test_what_is_still_being_written_is_never_reduced(monkeypatch):
     with TransformersEngine(llama(len(tokenizer)), tokenizer, name="tiny") as engine:
         per_token = engine.bytes_per_token
     seen = {"waiting": 0, "reduced": 0}
-    plain = TreeKeeper._reduce
+    plain = TreeCompressor._reduce
 
     with TransformersEngine(
-        llama(len(tokenizer)), tokenizer, keep=ArborKV(tail=1, sinks=0), kv_budget=90 * per_token
+        llama(len(tokenizer)), tokenizer, compress=ArborKV(tail=1, sinks=0), kv_budget=90 * per_token
     ) as engine:
 
         def watched(self, segment, count):
-            writing = [job for job in engine._stepper.jobs if isinstance(job, Generation) and not job.ended]
+            writing = [job for job in engine._scheduler.jobs if isinstance(job, Generation) and not job.ended]
             seen["waiting"] += any(not job.running for job in writing)
             seen["reduced"] += 1
             for job in writing:
@@ -32,7 +32,7 @@ async def test_what_is_still_being_written_is_never_reduced(monkeypatch):
                     assert segment not in [s for s in tip.lineage() if s.start >= job.base.end]
             plain(self, segment, count)
 
-        monkeypatch.setattr(TreeKeeper, "_reduce", watched)
+        monkeypatch.setattr(TreeCompressor, "_reduce", watched)
         account = Account()
         prompt = engine.open("4 5 6 10\n", account)
 

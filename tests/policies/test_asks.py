@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from rksc_tot.core.errors import ConfigError
-from rksc_tot.policies.asks import ASKS, GATES, Phrasing, Signals, layer_weights, mean_harm, sigma, wording
+from rksc_tot.policies.asks import ASKS, GATES, PromptReuse, Signals, layer_weights, mean_harm, sigma, wording
 
 CALM = Signals(sigma=0.9, lead=2.0, margin=0.5, entropy=1.0, harm=0.02)
 
@@ -32,13 +32,13 @@ def test_states_that_are_no_numbers_or_have_no_length_are_no_reason_to_share(bro
     spoilt[1] = broken
     value = sigma(states, spoilt)
     assert math.isnan(value)
-    assert "NaN" in Phrasing(threshold=0.1, gate="sigma").objection(CALM._replace(sigma=value))
-    assert "NaN" in Phrasing(threshold=0.1, gate="lead").objection(CALM._replace(sigma=value))
+    assert "NaN" in PromptReuse(threshold=0.1, gate="sigma").objection(CALM._replace(sigma=value))
+    assert "NaN" in PromptReuse(threshold=0.1, gate="lead").objection(CALM._replace(sigma=value))
 
 
 @pytest.mark.parametrize("tau", [0.0, -0.1, 1.01, float("nan"), float("inf")])
 def test_tau_out_of_range_is_refused_with_its_value(tau):
-    for make in (lambda: ASKS(tau=tau), lambda: Phrasing(threshold=tau, gate="sigma")):
+    for make in (lambda: ASKS(tau=tau), lambda: PromptReuse(threshold=tau, gate="sigma")):
         with pytest.raises(ConfigError, match=str(tau)):
             make()
 
@@ -50,14 +50,14 @@ def test_tau_out_of_range_is_refused_with_its_value(tau):
 )  # fmt: skip
 def test_settings_out_of_range_are_refused_by_name(setting, value):
     with pytest.raises(ConfigError, match=setting):
-        Phrasing(**{"threshold": 1.0, setting: value})
+        PromptReuse(**{"threshold": 1.0, setting: value})
 
 
 def test_every_gate_opens_at_its_threshold_and_not_above():
     for gate, read in GATES.items():
         value = read(CALM)
-        assert Phrasing.model_construct(threshold=value, gate=gate).objection(CALM) is None
-        assert gate in Phrasing.model_construct(threshold=value + 1e-9, gate=gate).objection(CALM)
+        assert PromptReuse.model_construct(threshold=value, gate=gate).objection(CALM) is None
+        assert gate in PromptReuse.model_construct(threshold=value + 1e-9, gate=gate).objection(CALM)
 
 
 def test_safety_is_the_lead_in_standard_deviations_of_the_audited_noise():
@@ -73,11 +73,11 @@ def test_harm_is_expected_kl_and_audits_are_averaged_geometrically_by_nat():
 
 @pytest.mark.parametrize("gate", ["harm", "safety"])
 def test_a_wording_that_was_never_audited_is_sent_back(gate):
-    assert "audit" in Phrasing(threshold=-1e9, gate=gate).objection(CALM._replace(harm=None))
+    assert "audit" in PromptReuse(threshold=-1e9, gate=gate).objection(CALM._replace(harm=None))
 
 
 def test_sigma_without_hidden_states_is_sent_back():
-    assert "hidden states" in Phrasing(threshold=0.1, gate="sigma").objection(CALM._replace(sigma=None))
+    assert "hidden states" in PromptReuse(threshold=0.1, gate="sigma").objection(CALM._replace(sigma=None))
 
 
 def test_a_wording_is_named_by_what_stands_around_and_not_by_the_problem():

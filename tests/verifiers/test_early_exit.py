@@ -179,9 +179,9 @@ def test_skipped_scores_lie_where_the_verifier_s_would(made):
 
     task = make_task(question=lambda problem, path: Question(" worth?", {"good": 20.0, "bad": -4.0}))
     calibration = made(skip=SKIP)
-    from rksc_tot.search.approximate.fingerprint import wording_of
+    from rksc_tot.search.approximate.fingerprint import task_fingerprint
 
-    wording = wording_of(task, calibration.probe.problem, calibration.probe.thoughts)
+    wording = task_fingerprint(task, calibration.probe.problem, calibration.probe.thoughts)
     calibration = calibration.model_copy(update={"prompt": wording.hash})
     result = run(RKSC(calibration=calibration, audit=0), task=task)
     skipped = [node for node in result.tree if node.skipped]

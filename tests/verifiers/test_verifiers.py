@@ -11,7 +11,7 @@ from rksc_tot.core.errors import ConfigError, VerifierError
 from rksc_tot.core.task import Question, function_task
 from rksc_tot.engine.mock.engine import MockEngine
 from rksc_tot.search import Search
-from rksc_tot.verifiers import VERIFIERS, Likelihood, LMValue, LMVote, Random, Verifier
+from rksc_tot.verifiers import VERIFIERS, Likelihood, LMValue, LMVote, RandomScores, Verifier
 
 WORTH = {"sure": 20.0, "likely": 1.0, "impossible": 0.001}
 
@@ -213,7 +213,7 @@ async def test_proposed_thoughts_have_no_likelihood():
 
 
 async def test_random_scores_follow_from_the_seed_and_the_place_in_the_tree():
-    alone, crowd, other = (make_search(Random(), seed=seed) for seed in (0, 0, 1))
+    alone, crowd, other = (make_search(RandomScores(), seed=seed) for seed in (0, 0, 1))
     a, b, c = await one_level(alone, 2), await one_level(crowd, 9), await one_level(other, 2)
     assert [node.score for node in a] == [node.score for node in b][:2]
     assert [node.score for node in a] != [node.score for node in c]

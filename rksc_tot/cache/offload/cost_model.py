@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 
-class Line:
+class LinearCost:
     """Seconds as a straight line in the number of tokens, fitted to what was measured lately.
 
     Least squares in which an observation weighs :data:`FADE` times what the next one does, with one more observation, of no
@@ -55,7 +55,7 @@ class Line:
         return self._seconds + self.slope * (tokens - self._tokens)
 
 
-class Costs:
+class CostModel:
     """Which is cheaper for tokens whose KV is in an offload store.
 
     After the copy, or instead of it, a pass runs in any case, for what comes next on the path. So computing again costs what
@@ -69,8 +69,8 @@ class Costs:
     FURTHER = 4  # times the longest copy so far
 
     def __init__(self) -> None:
-        self.copying = Line()
-        self.computing = Line()
+        self.copying = LinearCost()
+        self.computing = LinearCost()
         self._passes = 0  # since the last copy
         self._copies = 0
         self._longest = 0  # tokens

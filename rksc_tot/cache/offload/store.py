@@ -23,7 +23,7 @@ from typing import Protocol, cast
 import torch
 
 from rksc_tot.cache.arena import Arena
-from rksc_tot.cache.offload.cost_model import Costs
+from rksc_tot.cache.offload.cost_model import CostModel
 from rksc_tot.cache.offload.disk import SpillFile
 from rksc_tot.cache.offload.extents import Extents, batches, cut
 from rksc_tot.cache.offload.memory import Slabs
@@ -48,7 +48,7 @@ class Place(Protocol):
     def close(self) -> None: ...
 
 
-class Stowed:
+class OffloadedRecord:
     """The KV of a run of tokens in a store.
 
     Attributes
@@ -67,7 +67,7 @@ class Stowed:
         self.tokens = sum(map(len, runs))
         self.gone = False
 
-    def split(self, at: int) -> tuple[Stowed, Stowed]:
+    def split(self, at: int) -> tuple[OffloadedRecord, OffloadedRecord]:
         """The first ``at`` tokens and the rest, instead of this. Nothing is moved; either may be dropped without the other.
 
         Both are gone if this is.
@@ -119,7 +119,7 @@ class OffloadStore:
     def __init__(self, name: str, limit: int, make: Callable[[Records, int], Place]) -> None:
         self.name = name
         self.limit = limit
-        self.costs = Costs()
+        self.costs = CostModel()
         self.failed: str | None = None
         self.closed = False
         self.stowed_tokens = 0
@@ -130,7 +130,7 @@ class OffloadStore:
         self._records: Records | None = None
         self._place: Place | None = None
         self._extents = Extents(0)
-        self._held: dict[Stowed, None] = {}  # the least recently used first
+        self._held: dict[OffloadedRecord, None] = {}  # the least recently used first
         self._lock = threading.Lock()
         self._taken = False
 
@@ -152,7 +152,7 @@ class OffloadStore:
         """Bytes of KV that it holds."""
         return (self._extents.rows - self._extents.free) * (self._records.size if self._records else 0)
 
-    def stow(self, arena: Arena, slots: Sequence[int]) -> Stowed | None:
+    def stow(self, arena: Arena, slots: Sequence[int]) -> OffloadedRecord | None:
         """Copy the KV in ``slots`` out of the arena; None if the store is closed, has failed, or is too small for it.
 
         The slots may be overwritten at once.
@@ -173,7 +173,7 @@ class OffloadStore:
                     oldest = next(iter(self._held))
                     self.displaced_tokens += oldest.tokens
                     self._forget(oldest)
-                stowed = Stowed(self, self._extents.take(len(slots)))
+                stowed = OffloadedRecord(self, self._extents.take(len(slots)))
                 self._held[stowed] = None
                 try:
                     for rows, part in _pairs(stowed._runs, slots, place):
@@ -187,7 +187,7 @@ class OffloadStore:
             self.stowed_tokens += stowed.tokens
             return stowed
 
-    def restore(self, stowed: Stowed, arena: Arena, slots: Sequence[int]) -> bool:
+    def restore(self, stowed: OffloadedRecord, arena: Arena, slots: Sequence[int]) -> bool:
         """Copy what was stowed into ``slots``, bit for bit; the arena is made large enough.
 
         False if it is gone, or was refused since it cannot be read or is not what was written. Then it is gone, and a slot holds
@@ -218,7 +218,7 @@ class OffloadStore:
             self.restored_tokens += stowed.tokens
             return True
 
-    def prefetch(self, stowed: Stowed) -> None:
+    def prefetch(self, stowed: OffloadedRecord) -> None:
         """Say that it will be restored soon: reading begins, where that helps, and others make room before it does."""
         with self._lock:
             if not stowed.gone and self._place is not None:
@@ -256,10 +256,10 @@ class OffloadStore:
             self._records, self._extents = records, Extents(rows)
         return self._place
 
-    def _touch(self, stowed: Stowed) -> None:
+    def _touch(self, stowed: OffloadedRecord) -> None:
         self._held[stowed] = self._held.pop(stowed)
 
-    def _forget(self, stowed: Stowed) -> None:
+    def _forget(self, stowed: OffloadedRecord) -> None:
         del self._held[stowed]
         self._extents.give(stowed._runs)
         stowed.gone = True
@@ -268,7 +268,7 @@ class OffloadStore:
         self.failed = reason
         _log.warning("offload to %s stopped, what is evicted from now on is computed again: %s", self.name, reason)
 
-    def _refuse(self, stowed: Stowed, reason: str) -> None:
+    def _refuse(self, stowed: OffloadedRecord, reason: str) -> None:
         if not self.refused_tokens:
             _log.warning("offload to %s lost KV, which is computed again; more may follow: %s", self.name, reason)
         self.refused_tokens += stowed.tokens
@@ -276,11 +276,11 @@ class OffloadStore:
 
     # -- of entries --------------------------------------------------------------------------------------------------
 
-    def _split(self, stowed: Stowed, at: int) -> tuple[Stowed, Stowed]:
+    def _split(self, stowed: OffloadedRecord, at: int) -> tuple[OffloadedRecord, OffloadedRecord]:
         if not 0 < at < stowed.tokens:
             raise CacheError(f"cannot split {stowed.tokens} tokens at {at}")
         with self._lock:
-            head, tail = (Stowed(self, runs) for runs in cut(stowed._runs, at))
+            head, tail = (OffloadedRecord(self, runs) for runs in cut(stowed._runs, at))
             if stowed.gone:
                 head.gone = tail.gone = True
             else:
@@ -289,7 +289,7 @@ class OffloadStore:
                 self._held |= {head: None, tail: None}
             return head, tail
 
-    def _drop(self, stowed: Stowed) -> None:
+    def _drop(self, stowed: OffloadedRecord) -> None:
         with self._lock:
             if not stowed.gone:
                 self._forget(stowed)

@@ -171,7 +171,7 @@ def verifiers(debug: Debug = False) -> None:
 
 @app.command()
 def policies(debug: Debug = False) -> None:
-    """List the policies that --keep takes, each with its settings."""
+    """List the policies that --compress takes, each with its settings."""
     with one_sentence(debug):
         from rksc_tot.cli.output import write_list
         from rksc_tot.policies.compression.base import KEEP

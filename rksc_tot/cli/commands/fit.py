@@ -35,7 +35,7 @@ def arborkv(
 ) -> None:
     """Find θ of ArborKV: leave thoughts out of searches, one at a time, and see which of them the answers need.
 
-    The file is for `rksc-tot solve --keep arborkv:fit=FILE`. All KV of a search must fit into --kv-budget.
+    The file is for `rksc-tot solve --compress arborkv:fit=FILE`. All KV of a search must fit into --kv-budget.
 
     Exit code 0: it was found; 1: an error; 2: wrong usage, or too little to learn from.
     """
@@ -51,7 +51,7 @@ def arborkv(
         importable_here(task)
         chosen = load_task(task)
         check_writable(out)
-        strategy, problems, how = search.made_for(chosen), source.chosen(search.seed), model.how(keep=MEASURING)
+        strategy, problems, how = search.made_for(chosen), source.chosen(search.seed), model.how(compress=MEASURING)
         engine = open_engine(*how)
         try:
             with progress(len(problems), not as_json) as on_problem:

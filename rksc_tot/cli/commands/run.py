@@ -22,8 +22,8 @@ from rksc_tot.cli.options.search import LimitOptions, RunLimitOptions, SearchOpt
 from rksc_tot.core.errors import RkscTotError
 
 if TYPE_CHECKING:
-    from rksc_tot.api.jsonl import Line
-    from rksc_tot.api.outcomes import Standing, Tally
+    from rksc_tot.api.jsonl import JsonlLine
+    from rksc_tot.api.outcomes import RunProgress, Tally
     from rksc_tot.api.solve_many import AsyncOutcomes
     from rksc_tot.cli.results_file import Results
 
@@ -64,7 +64,7 @@ def run(
     """
     with one_sentence(debug):
         from rksc_tot.api.jsonl import read_problems
-        from rksc_tot.api.outcomes import Standing, Tally, has_check
+        from rksc_tot.api.outcomes import RunProgress, Tally, has_check
         from rksc_tot.api.setup import usual_verifier
         from rksc_tot.api.solve_many import asolve_many
         from rksc_tot.cli.engine import open_engine
@@ -105,7 +105,7 @@ def run(
             with _how_to_go_on():
                 if not resume:
                     results.check_new()
-                earlier = Standing(has_check(chosen))
+                earlier = RunProgress(has_check(chosen))
                 done = results.go_on(lines, earlier) if resume else set()
                 todo = [line for line in lines if str(line.fields["id"]) not in done]
                 if not todo:
@@ -121,7 +121,12 @@ def run(
 
 
 def _write_all(
-    searches: AsyncOutcomes, results: Results, todo: Sequence[Line], engine: Any, earlier: Standing, as_json: bool
+    searches: AsyncOutcomes,
+    results: Results,
+    todo: Sequence[JsonlLine],
+    engine: Any,
+    earlier: RunProgress,
+    as_json: bool,
 ) -> None:
     """Run the searches, write each outcome, and report."""
     from rich.console import Console
@@ -162,7 +167,7 @@ def _write_all(
         raise typer.Exit(NOT_SOLVED)
 
 
-def _report(tally: Tally, earlier: Standing, seconds: float, as_json: bool) -> None:
+def _report(tally: Tally, earlier: RunProgress, seconds: float, as_json: bool) -> None:
     """What a run came to, on stdout; and on stderr how to go on where it did not come to its end."""
     from rich.console import Console
 

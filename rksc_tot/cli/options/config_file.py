@@ -39,7 +39,7 @@ Config = Annotated[
     typer.Option(
         callback=read,
         is_eager=True,
-        help="A TOML file of options, named without the dashes; keep and set may be tables. The command line goes first.",
+        help="A TOML file of options, named without the dashes; compress and set may be tables. The command line goes first.",
     ),
 ]
 
@@ -146,4 +146,4 @@ def _pairs(what: str, table: Mapping[str, Any]) -> list[str]:
         raise ConfigError(f"{what} is {shown(dict(table))}", hint="give numbers, texts, lists, true or false") from None
 
 
-TABLES: dict[str, Callable[[str, Mapping[str, Any]], Any]] = {"keep": _named, "set": _pairs}
+TABLES: dict[str, Callable[[str, Mapping[str, Any]], Any]] = {"compress": _named, "set": _pairs}

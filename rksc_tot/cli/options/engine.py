@@ -15,7 +15,7 @@ from rksc_tot.core.plugins.user_code import shown
 
 if TYPE_CHECKING:
     from rksc_tot.core.task import Task
-    from rksc_tot.policies.compression.base import KeepPolicy
+    from rksc_tot.policies.compression.base import CompressionPolicy
 
 PAIR = re.compile(r'\w+=(?:"(?:\\.|[^"\\])*"|,(?!\w+=)|[^,])*', re.DOTALL)
 """``setting=value``; in quotes a value may contain anything."""
@@ -59,7 +59,7 @@ class EngineOptions(ModelOptions):
             help="What goes first when that is full: rsbcm, lru, lfu, random or none; or your own, as a task."
         ),
     ] = "rsbcm"
-    keep: Annotated[
+    compress: Annotated[
         str | None,
         typer.Option(
             metavar="NAME[:KEY=VALUE,...]",
@@ -71,7 +71,9 @@ class EngineOptions(ModelOptions):
     ] = None
     lossless: Annotated[
         bool,
-        typer.Option(help="Verify upon all KV what was drafted upon what --keep leaves, so that results are exact."),
+        typer.Option(
+            help="Verify upon all KV what was drafted upon what --compress leaves, so that results are exact."
+        ),
     ] = False
     offload: Annotated[
         str | None,
@@ -97,13 +99,13 @@ class EngineOptions(ModelOptions):
         kv_bytes(self.kv_budget, "--kv-budget")
         kv_bytes(self.offload_budget, "--offload-budget")
         importable_here(self.eviction)
-        keep = None if self.keep is None else keep_of(self.keep)
-        fit = getattr(keep, "fit", None)
+        policy = None if self.compress is None else compression_of(self.compress)
+        fit = getattr(policy, "fit", None)
         if fit is not None and task is not None:  # the model is looked at once it is there
             fit.check(model=fit.model, weights=fit.weights, layers=fit.layers, task=task.name or type(task).__name__)
         return self.how(
             **memory_settings(
-                kv_budget=self.kv_budget, eviction=self.eviction, keep=keep, lossless=self.lossless,
+                kv_budget=self.kv_budget, eviction=self.eviction, compress=policy, lossless=self.lossless,
                 offload=self.offload, offload_budget=self.offload_budget, offload_folder=self.offload_folder,
             )
         )  # fmt: skip
@@ -111,19 +113,19 @@ class EngineOptions(ModelOptions):
     def told(self, how: How) -> dict[str, Any]:
         """What results depend on of how the engine was opened; of what makes room only where that decides what is left."""
         model, device, dtype, memory = how
-        keep, lossless = memory["keep"], memory["lossless"]
+        policy, lossless = memory["compress"], memory["lossless"]
         told: dict[str, Any] = {"model": model or "embedded", "device": device, "dtype": dtype}
-        if keep is not None:
-            told["keep"] = keep.told()
+        if policy is not None:
+            told["compress"] = policy.told()
             told["lossless"] = lossless
-            if not (lossless or getattr(keep, "rehydrate", False)):
+            if not (lossless or getattr(policy, "rehydrate", False)):
                 told |= {name: memory[name] for name in ("kv_budget", "offload", "offload_budget")}
                 told["eviction"] = memory["eviction"].name
         return told
 
 
-def keep_of(text: str) -> KeepPolicy:
-    """The keep policy of ``name`` or ``name:setting=value,setting=value``; values are JSON where they can be read as such.
+def compression_of(text: str) -> CompressionPolicy:
+    """The compression policy of ``name`` or ``name:setting=value,setting=value``; values are JSON where they can be read as such.
 
     Raises
     ------
@@ -141,9 +143,9 @@ def keep_of(text: str) -> KeepPolicy:
     plain = ",".join(pairs) == settings and all(setting.isidentifier() for setting in names)
     if "=" in name or bool(colon) != bool(settings) or not plain:
         raise ConfigError(
-            f"--keep is {shown(text)}", hint="write name or name:setting=value, such as streaming:budget=256"
+            f"--compress is {shown(text)}", hint="write name or name:setting=value, such as streaming:budget=256"
         )
     if twice := [setting for setting in names if names.count(setting) > 1]:
-        raise ConfigError(f"--keep is {shown(text)}, with {twice[0]} twice", hint="leave one of them out")
+        raise ConfigError(f"--compress is {shown(text)}, with {twice[0]} twice", hint="leave one of them out")
     importable_here(name)
     return KEEP.make(name, **settings_of(pairs))

@@ -17,7 +17,7 @@ from rksc_tot.core.plugins.user_code import shown
 SEAL = "seal"
 
 
-class Sealed(BaseModel):
+class ChecksummedRecord(BaseModel):
     """Base of such records. ``kind``: what one is called in messages, such as ``calibration``. ``again``: how to make one."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from rksc_tot.core.errors import ConfigError, RkscTotError
 from rksc_tot.core.plugins.settings import sentence
-from rksc_tot.core.plugins.user_code import Raised, guarded, named
+from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code, named
 
 T = TypeVar("T")
 
@@ -66,11 +66,11 @@ class Registry(Generic[T]):
         plug_in = self._load(name)
         hint = (inspect.isroutine(plug_in) and self.of_function) or f"correct {self._origin(name)}"
         try:
-            with guarded(name, RkscTotError, ValidationError):
+            with calling_user_code(name, RkscTotError, ValidationError):
                 made = _made(plug_in, options)
         except ValidationError as error:
             raise ConfigError(f"{self.kind} {name!r}: {sentence(error)}") from None
-        except Raised as raised:
+        except UserCodeError as raised:
             raise ConfigError(
                 f"{self.kind} {name!r} cannot be made: {named(raised.error)}", hint=hint
             ) from raised.error
@@ -109,9 +109,9 @@ class Registry(Generic[T]):
                 hint=f"there are {known}; one of your own is named module:attribute",
             )
         try:
-            with guarded(name):
+            with calling_user_code(name):
                 return point.load()
-        except Raised as raised:
+        except UserCodeError as raised:
             raise ConfigError(
                 f"{self.kind} {name!r} cannot be imported: {named(raised.error)}",
                 hint="check module and attribute" if _is_own(name) else "reinstall the package it is in",

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 
-class Raised(Exception):
+class UserCodeError(Exception):
     """What a user's code raised, in one phrase such as ``parse raised ValueError: no such step``; ``error``: itself."""
 
     def __init__(self, what: str, error: BaseException) -> None:
@@ -19,7 +19,7 @@ class Raised(Exception):
 
 
 @contextmanager
-def guarded(what: str, *passing: type[BaseException]) -> Iterator[None]:
+def calling_user_code(what: str, *passing: type[BaseException]) -> Iterator[None]:
     """Let a user's code run in the block; ``what`` names it, errors of the ``passing`` kinds are let through.
 
     Raises
@@ -33,7 +33,7 @@ def guarded(what: str, *passing: type[BaseException]) -> Iterator[None]:
     except BaseException as error:
         if isinstance(error, passing) or _from_outside(error):
             raise
-        raise Raised(what, error) from error
+        raise UserCodeError(what, error) from error
 
 
 def _from_outside(error: BaseException) -> bool:

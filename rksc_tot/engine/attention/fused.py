@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from rksc_tot.cache.arena import gather
-from rksc_tot.engine.attention.plan import Group, Part
+from rksc_tot.engine.attention.plan import KeySet, PieceGroup
 
 Operator = Literal["flash", "efficient", "cpu", "matmul"]
 
@@ -90,7 +90,12 @@ def merge(one: Attended, other: Attended) -> Attended:
 
 
 def attend_group(
-    group: Group, query: Tensor, keys: Tensor, values: Tensor, window: int | None = None, sinks: Tensor | None = None
+    group: PieceGroup,
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    window: int | None = None,
+    sinks: Tensor | None = None,
 ) -> Tensor:
     """Attention of a group's pieces to all their parts, ``[Hk, B, N, Dv]`` in the dtype of ``query``.
 
@@ -119,7 +124,7 @@ def attend_group(
 
 
 def _attend_part(
-    part: Part, group: Group, query: Tensor, keys: Tensor, values: Tensor, window: int | None
+    part: KeySet, group: PieceGroup, query: Tensor, keys: Tensor, values: Tensor, window: int | None
 ) -> tuple[slice | Tensor, Tensor, Tensor]:
     """Which pieces are in a part, and what they got from it: ``[Hk, members, N, Dv]`` and ``[Hk, members, N]``."""
     heads, _, n, _ = query.shape

@@ -1,7 +1,7 @@
 """The two products of attention: queries times keys, and weights times values.
 
 On the CPU in single precision there are two ways, MKL's batched product and oneDNN's product a set at a time, which takes about
-half the time once there is much to do. Both add up one after the other, so up to :data:`~rksc_tot.engine.attention.plan.SEAM` keys (or
+half the time once there is much to do. Both add up one after the other, so up to :data:`~rksc_tot.engine.attention.plan.TILE` keys (or
 features of a head) at a time they give the same bits, and the size decides. Above, where they do not, it is always oneDNN.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rksc_tot.engine.attention.plan import SEAM
+from rksc_tot.engine.attention.plan import TILE
 
 MUCH = 20_000  # rows times keys of a set
 MANY_SETS = 48  # calls
@@ -18,7 +18,7 @@ MANY_SETS = 48  # calls
 
 def queries_times_keys(queries: Tensor, keys: Tensor, out: Tensor) -> None:
     """``out [S, M, T] = queries [S, M, D] @ keys [S, T, D]ᵀ``, which may be in higher precision."""
-    if queries.shape[-1] <= SEAM and _one_by_one(queries, keys.shape[1]):
+    if queries.shape[-1] <= TILE and _one_by_one(queries, keys.shape[1]):
         for n in range(queries.shape[0]):
             out[n] = _linear(queries[n], keys[n])
     elif out.dtype == queries.dtype:
@@ -32,7 +32,7 @@ def add_weights_times_values(out: Tensor, weights: Tensor, values: Tensor, step:
     if values.dtype.itemsize < 4:
         out += weights.to(values.dtype) @ values
         return
-    one_by_one = _one_by_one(weights, min(step, weights.shape[-1])) or (step > SEAM and _can_be(weights))
+    one_by_one = _one_by_one(weights, min(step, weights.shape[-1])) or (step > TILE and _can_be(weights))
     for first in range(0, weights.shape[-1], step):
         part, seen = weights[..., first : first + step], values[:, first : first + step]
         if one_by_one:

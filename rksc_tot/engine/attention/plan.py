@@ -29,7 +29,7 @@ from torch import Tensor
 
 from rksc_tot.cache.prefix_tree import Segment
 
-SEAM = 128
+TILE = 128
 """Positions from one seam to the next. In products over more keys than this, MKL's order of summation depends on how many."""
 LEAST_PROMPT = 32
 """Shorter prompts have no seam at their end: reading them with each piece is cheaper than a product of their own."""
@@ -40,15 +40,15 @@ LONG_PROMPT = 1024
 FAR = 1 << 30  # a position nobody sees
 
 
-def seam_before(position: int, prompt: int) -> int:
+def tile_start(position: int, prompt: int) -> int:
     """The last seam at or before a position of a path whose prompt ends at ``prompt``."""
     first = prompt if LEAST_PROMPT <= prompt <= position else 0
-    return first + (position - first) // SEAM * SEAM
+    return first + (position - first) // TILE * TILE
 
 
-def seam_after(position: int, prompt: int) -> int:
+def tile_end(position: int, prompt: int) -> int:
     """The first seam after a position."""
-    following = seam_before(position, prompt) + SEAM
+    following = tile_start(position, prompt) + TILE
     return prompt if prompt >= LEAST_PROMPT and position < prompt < following else following
 
 
@@ -74,7 +74,7 @@ class Piece(NamedTuple):
     row: int  # number of its first row in the pass
     start: int  # position of that
     slots: list[int]
-    seam: int  # the last seam of its path before it: what comes before may be shared with others
+    tile: int  # the last seam of its path before it: what comes before may be shared with others
 
     @property
     def in_prompt(self) -> bool:
@@ -96,7 +96,7 @@ class Piece(NamedTuple):
 
 
 @dataclass(slots=True)
-class Part:
+class KeySet:
     """``C`` sets of ``T`` keys, each seen by ``P`` pieces of a group."""
 
     pieces: slice | Tensor  # [C * P] index into the group's pieces; padding repeats one
@@ -106,7 +106,7 @@ class Part:
     hides: bool  # whether some keys are hidden from some rows, whatever the window
     members: slice | Tensor  # the pieces without padding
     real: Tensor | None = None  # which of the C * P those are; None: all
-    step: int = SEAM  # keys of one product of weights and values
+    step: int = TILE  # keys of one product of weights and values
     biases: dict[int | None, Tensor | None] = field(default_factory=dict)
 
     def rows(self, each: int) -> int:
@@ -135,7 +135,7 @@ class Part:
 
 
 @dataclass(slots=True)
-class Group:
+class PieceGroup:
     """``B`` pieces of at most ``R`` rows that are attended together."""
 
     rows: slice | Tensor  # [B * R] index into the pass's rows; padding repeats the first row of a piece
@@ -143,7 +143,7 @@ class Group:
     real: slice | Tensor  # those, as index into the pass's rows
     queries: Tensor  # [B, R] positions
     end: int  # one past the last position
-    parts: list[Part]  # in the order of positions; the last one is private
+    parts: list[KeySet]  # in the order of positions; the last one is private
 
 
 @dataclass(slots=True)
@@ -158,7 +158,7 @@ class Plan:
     slots: Tensor  # [count]
     logits_at: Tensor  # [n] rows whose logits are wanted
     blocks: list[Block]
-    groups: list[Group]
+    groups: list[PieceGroup]
 
     @property
     def count(self) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from rksc_tot.engine.attention.plan import Block, Piece, Plan, seam_after, seam_before
+from rksc_tot.engine.attention.plan import Block, Piece, Plan, tile_end, tile_start
 from rksc_tot.engine.attention.prefix_groups import group
 
 
@@ -25,7 +25,7 @@ def build(blocks: Sequence[Block], device: torch.device) -> Plan:
         slots += block.slots
         positions += range(block.start, block.start + len(block.tokens))
         for piece in _pieces(block, first):
-            keys = piece.start + len(piece.slots) - piece.seam
+            keys = piece.start + len(piece.slots) - piece.tile
             size = ((len(piece.slots) - 1).bit_length(), (max(0, keys - 1) // 32).bit_length())
             alike.setdefault(size, []).append(piece)
 
@@ -39,14 +39,14 @@ def build(blocks: Sequence[Block], device: torch.device) -> Plan:
 def _pieces(block: Block, row: int) -> list[Piece]:
     """A block cut at the seams of its path."""
     start, stop = block.start, block.start + len(block.tokens)
-    if stop <= seam_after(start, block.prompt):
-        return [Piece(block, row, start, block.slots, seam_before(start, block.prompt))]
+    if stop <= tile_end(start, block.prompt):
+        return [Piece(block, row, start, block.slots, tile_start(start, block.prompt))]
     found = []
     while start < stop:
-        end = min(stop, seam_after(start, block.prompt))
+        end = min(stop, tile_end(start, block.prompt))
         done = start - block.start
         found.append(
-            Piece(block, row + done, start, block.slots[done : end - block.start], seam_before(start, block.prompt))
+            Piece(block, row + done, start, block.slots[done : end - block.start], tile_start(start, block.prompt))
         )
         start = end
     return found

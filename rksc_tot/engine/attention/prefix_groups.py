@@ -16,7 +16,7 @@ from torch import Tensor
 
 from rksc_tot.cache.arena import is_run
 from rksc_tot.cache.prefix_tree import Segment
-from rksc_tot.engine.attention.plan import FAR, LONG_PROMPT, SEAM, WORTH, Group, Part, Piece, seam_after
+from rksc_tot.engine.attention.plan import FAR, LONG_PROMPT, TILE, WORTH, KeySet, Piece, PieceGroup, tile_end
 
 LEAST_KEYS = 16
 """In products with fewer keys MKL sums up in another order."""
@@ -33,13 +33,13 @@ class Shared(NamedTuple):
     stop: int
 
 
-def group(pieces: Sequence[Piece], device: torch.device) -> Group:
+def group(pieces: Sequence[Piece], device: torch.device) -> PieceGroup:
     """A group of pieces, ordered so that those with common ancestors are neighbours."""
-    if any(piece.seam for piece in pieces):
+    if any(piece.tile for piece in pieces):
         pieces = sorted(pieces, key=_place)
     known = [0] * len(pieces)  # up to where the ancestors of each are in a part
     short: dict[int, list[Shared]] = {}  # prompts, by about how many pieces share one
-    parts: list[Part] = []
+    parts: list[KeySet] = []
     for found in _shared(pieces, 0, len(pieces), 0):
         known[found.low : found.high] = [found.stop] * (found.high - found.low)
         if found.first or found.stop >= WORTH:
@@ -61,8 +61,8 @@ def _shared(pieces: Sequence[Piece], low: int, high: int, done: int) -> Iterator
     """
     while low < high:
         one = pieces[low]
-        prompt, stop = one.block.prompt, seam_after(done, one.block.prompt)
-        if not done and one.seam >= prompt >= LONG_PROMPT:
+        prompt, stop = one.block.prompt, tile_end(done, one.block.prompt)
+        if not done and one.tile >= prompt >= LONG_PROMPT:
             stop = prompt  # as one product, always
         last = low
         while last < high and _goes_on(pieces[last], one, stop):
@@ -71,10 +71,10 @@ def _shared(pieces: Sequence[Piece], low: int, high: int, done: int) -> Iterator
             low += 1
             continue
         run = pieces[low:last]
-        while stop != prompt and all(_goes_on(piece, one, seam_after(stop, prompt)) for piece in (run[0], run[-1])):
-            if any(piece.seam == stop for piece in run):
+        while stop != prompt and all(_goes_on(piece, one, tile_end(stop, prompt)) for piece in (run[0], run[-1])):
+            if any(piece.tile == stop for piece in run):
                 break
-            stop = seam_after(stop, prompt)
+            stop = tile_end(stop, prompt)
         must = stop <= prompt and not one.in_prompt
         if must or sum(len(piece.slots) for piece in run) * (stop - done) >= WORTH:
             yield Shared(low, last, done, stop)
@@ -82,10 +82,10 @@ def _shared(pieces: Sequence[Piece], low: int, high: int, done: int) -> Iterator
         low = last
 
 
-def _goes_on(piece: Piece, one: Piece, seam: int) -> bool:
+def _goes_on(piece: Piece, one: Piece, tile: int) -> bool:
     """Whether a piece comes after a seam of its path, up to which that is the path of another."""
     alike = piece.block.prompt == one.block.prompt and piece.in_prompt == one.in_prompt
-    return alike and piece.seam >= seam and _at(piece, seam) is _at(one, seam)
+    return alike and piece.tile >= tile and _at(piece, tile) is _at(one, tile)
 
 
 def _at(piece: Piece, position: int) -> Segment | None:
@@ -95,7 +95,7 @@ def _at(piece: Piece, position: int) -> Segment | None:
     return lineage[n] if n < len(lineage) else None
 
 
-def _part(pieces: Sequence[Piece], sets: Sequence[Shared], device: torch.device) -> Part:
+def _part(pieces: Sequence[Piece], sets: Sequence[Shared], device: torch.device) -> KeySet:
     """Sets of shared keys as one part: a set after the other, padded to the longest and to the most pieces."""
     most = max(one.high - one.low for one in sets)
     contexts = [pieces[one.low].context(one.first, one.stop) for one in sets]
@@ -113,7 +113,7 @@ def _part(pieces: Sequence[Piece], sets: Sequence[Shared], device: torch.device)
         pad = longest - len(found)
         slots += [*found, *(found or pieces[one.low].slots)[:1] * pad]
         positions.append([*at, *[FAR] * pad])
-    return Part(
+    return KeySet(
         pieces=as_index(index, device),
         sets=len(sets),
         slots=as_index(slots, device),
@@ -121,11 +121,11 @@ def _part(pieces: Sequence[Piece], sets: Sequence[Shared], device: torch.device)
         hides=any(row[-1] == FAR for row in positions),
         members=as_index([index[i] for i in real], device),
         real=torch.tensor(real, device=device) if len(real) < len(index) else None,
-        step=longest if whole else SEAM,
+        step=longest if whole else TILE,
     )
 
 
-def _private(pieces: Sequence[Piece], known: Sequence[int], device: torch.device) -> Part:
+def _private(pieces: Sequence[Piece], known: Sequence[int], device: torch.device) -> KeySet:
     """What is left of each piece's ancestors, and its own rows."""
     contexts = [piece.context(first, piece.start) for piece, first in zip(pieces, known, strict=True)]
     longest = _enough(max(len(found) + len(piece.slots) for piece, (found, _) in zip(pieces, contexts, strict=True)))
@@ -135,7 +135,7 @@ def _private(pieces: Sequence[Piece], known: Sequence[int], device: torch.device
         pad = longest - len(found) - len(piece.slots)
         slots += [*found, *piece.slots, *piece.slots[-1:] * pad]
         positions.append([*at, *range(piece.start, piece.start + len(piece.slots)), *[FAR] * pad])
-    return Part(
+    return KeySet(
         pieces=slice(0, len(pieces)),
         sets=len(pieces),
         slots=as_index(slots, device),
@@ -147,10 +147,10 @@ def _private(pieces: Sequence[Piece], known: Sequence[int], device: torch.device
 
 def _enough(keys: int) -> int:
     """The fewest keys, from this many on, with which no product from seam to seam has fewer than :data:`LEAST_KEYS`."""
-    return keys + max(0, LEAST_KEYS - keys % SEAM) if keys % SEAM else keys
+    return keys + max(0, LEAST_KEYS - keys % TILE) if keys % TILE else keys
 
 
-def _group(pieces: Sequence[Piece], parts: list[Part], device: torch.device) -> Group:
+def _group(pieces: Sequence[Piece], parts: list[KeySet], device: torch.device) -> PieceGroup:
     width = max(len(piece.slots) for piece in pieces)
     rows: list[int] = []
     valid: list[int] = []
@@ -161,7 +161,7 @@ def _group(pieces: Sequence[Piece], parts: list[Part], device: torch.device) -> 
         rows += [*range(piece.row, piece.row + count), *[piece.row] * tail]
         valid += range(n * width, n * width + count)
         queries.append([*range(piece.start, piece.start + count), *[piece.start] * tail])
-    return Group(
+    return PieceGroup(
         rows=as_index(rows, device),
         valid=torch.tensor(valid, device=device) if len(valid) < len(rows) else None,
         real=as_index([rows[i] for i in valid], device),

@@ -22,7 +22,7 @@ from rksc_tot.cache.arena import Arena, gather
 from rksc_tot.core.errors import EngineError
 from rksc_tot.engine.attention.fused import attend_group
 from rksc_tot.engine.attention.matmul import add_weights_times_values, queries_times_keys
-from rksc_tot.engine.attention.plan import SEAM, Group, Part, Plan
+from rksc_tot.engine.attention.plan import TILE, KeySet, PieceGroup, Plan
 from rksc_tot.engine.attention.vector_padding import in_whole_vectors
 
 Note = Callable[[Tensor, Tensor, Tensor], None]
@@ -110,7 +110,7 @@ def tree_attention(
 
 
 def _attend(
-    group: Group,
+    group: PieceGroup,
     query: Tensor,  # [Hq, Q, Dk], scaled
     keys: Tensor,  # [Hk, rows, Dk]
     values: Tensor,
@@ -136,7 +136,7 @@ def _attend(
 
 
 def _by_products(
-    group: Group,
+    group: PieceGroup,
     q: Tensor,  # [Hk, B, W, Dk]
     n: int,
     keys: Tensor,
@@ -153,7 +153,7 @@ def _by_products(
     """
     heads, pieces, whole, _ = q.shape
     scratch.reset()
-    seen = [_seen(part, group, q, n, keys, window, softcap, scratch) for part in group.parts]
+    seen = [_partial(part, group, q, n, keys, window, softcap, scratch) for part in group.parts]
     *shared, private = seen  # all pieces are in the private part
     top = private.scores.amax(-1).view(heads, pieces, whole)
     for part in shared:
@@ -166,7 +166,7 @@ def _by_products(
 
     for part in seen:
         exp2_(part.scores.sub_(part.of(top[..., None])))
-    total = _sums(private.scores, SEAM).double().view(top.shape)
+    total = _sums(private.scores, TILE).double().view(top.shape)
     for part in shared:
         part.join(total, _sums(part.scores, part.step), torch.add)
     if sinks is not None:
@@ -182,13 +182,13 @@ def _by_products(
 
 
 @dataclass(slots=True)
-class Seen:
+class PartialAttention:
     """What a part's pieces see of it: ``scores [Hk * C, P * W, T]`` in bits, later weights; -inf where a key is hidden.
 
     ``each``: rows of a piece that take part, ``N`` or ``W``.
     """
 
-    part: Part
+    part: KeySet
     each: int
     scores: Tensor
 
@@ -220,16 +220,16 @@ class Seen:
             self.join(out, rows, lambda _, found, out: out.copy_(found))
 
 
-def _seen(
-    part: Part,
-    group: Group,
+def _partial(
+    part: KeySet,
+    group: PieceGroup,
     q: Tensor,
     n: int,
     keys: Tensor,
     window: int | None,
     softcap: float | None,
     scratch: Scratch,
-) -> Seen:
+) -> PartialAttention:
     heads, _, whole, size = q.shape
     each = whole if part is group.parts[-1] or not _will_do(part.rows(n)) else n
     k = gather(keys, part.slots).reshape(heads * part.sets, -1, size)
@@ -242,7 +242,7 @@ def _seen(
     if bias is not None:
         real = scores.view(heads, part.sets, -1, each, k.shape[1])[:, :, :, :n]
         real.unflatten(3, (-1, group.queries.shape[1])).add_(bias)
-    return Seen(part, each, scores)
+    return PartialAttention(part, each, scores)
 
 
 def _will_do(rows: int) -> bool:
@@ -250,7 +250,7 @@ def _will_do(rows: int) -> bool:
     return rows % LEAST_ROWS == 0 or rows >= FEW_ROWS
 
 
-def _of_part(part: Part, each: int, all_of: Tensor) -> Tensor:
+def _of_part(part: KeySet, each: int, all_of: Tensor) -> Tensor:
     """``[Hk * C, P * each, D]`` for a part's pieces, of ``[Hk, B, W, D]``."""
     return all_of[:, part.pieces, :each].reshape(all_of.shape[0] * part.sets, -1, all_of.shape[-1])
 
@@ -263,17 +263,19 @@ def _cap(scores: Tensor, softcap: float) -> Tensor:
 
 def _sums(weights: Tensor, step: int) -> Tensor:
     """``[sets, rows]`` over keys, added up from seam to seam as values are."""
-    if step > SEAM:
+    if step > TILE:
         return weights.sum(-1)
-    missing = -weights.shape[-1] % SEAM
+    missing = -weights.shape[-1] % TILE
     whole = F.pad(weights, (0, missing)) if missing else weights
-    if whole.shape[-1] == SEAM:
+    if whole.shape[-1] == TILE:
         return whole.sum(-1)
-    sums: Tensor = whole.unflatten(-1, (-1, SEAM)).sum(-1).double().sum(-1)
+    sums: Tensor = whole.unflatten(-1, (-1, TILE)).sum(-1).double().sum(-1)
     return sums
 
 
-def _observe(note: Note, seen: Seen, group: Group, weights: Tensor, n: int, window: int | None) -> None:
+def _observe(
+    note: Note, seen: PartialAttention, group: PieceGroup, weights: Tensor, n: int, window: int | None
+) -> None:
     """Note what a group's real rows looked at: ``weights [Hk * C, P * each, T]``."""
     part = seen.part
     pieces, width = group.queries.shape

@@ -8,11 +8,11 @@ from dataclasses import replace
 from rksc_tot.cache.prefix_tree import Segment
 from rksc_tot.engine.base import Finish
 from rksc_tot.engine.jobs.drafted_tokens import END, Drafted
-from rksc_tot.engine.jobs.generation import Generation, Twig
+from rksc_tot.engine.jobs.generation import BranchGroup, Generation
 from rksc_tot.engine.jobs.job import Job
 
 
-class Draft(Generation):
+class DraftJob(Generation):
     """What the branches of a generation would write next upon twins of their paths. It pays for no token and keeps nothing.
 
     ``twins``: of each twig's path without its last token, which is computed here for the draft alone.
@@ -30,20 +30,20 @@ class Draft(Generation):
         self.done = []
         self.drafted: list[Drafted] = []
         self.twins = list(twins)
-        self.twigs, self._going = [], []
-        for twig, twin in zip(parent.twigs, twins, strict=True):
+        self.groups, self._going = [], []
+        for group, twin in zip(parent.groups, twins, strict=True):
             self.tree.hold(twin)
-            tip = self.tree.walk(twin, twig.tip.tokens[-1:])
+            tip = self.tree.walk(twin, group.tip.tokens[-1:])
             self.tree.hold(tip)
-            self.twigs.append(Twig(tip, twig.branches, twig.written.fork(), twig.logprobs))
+            self.groups.append(BranchGroup(tip, group.branches, group.written.fork(), group.logprobs))
 
     def grant(self, wanted: int) -> int:
         """All: only what is drawn in earnest is paid for."""
         return wanted
 
-    def full(self, twig: Twig) -> bool:
+    def full(self, group: BranchGroup) -> bool:
         """Whether a twig may not grow any more, or need not for now."""
-        return self.step >= self.horizon or self.parent.full(twig)
+        return self.step >= self.horizon or self.parent.full(group)
 
     def fail(self, error: Exception) -> None:
         """A draft that cannot go on has ended."""
@@ -60,13 +60,13 @@ class Draft(Generation):
 
     def _finish(
         self,
-        twig: Twig,
+        group: BranchGroup,
         branches: Sequence[int],
         finish: Finish,
         stop: tuple[int, int] | None = None,
         ending: float | None = None,
     ) -> None:
-        written = twig.written.tokens[self.parent.before :]
+        written = group.written.tokens[self.parent.before :]
         if finish == "eos":
             written = [*written, END]
-        self.drafted.append(Drafted(branches, written, finish in ("stop", "eos") or self.parent.full(twig)))
+        self.drafted.append(Drafted(branches, written, finish in ("stop", "eos") or self.parent.full(group)))

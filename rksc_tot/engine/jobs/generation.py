@@ -29,7 +29,7 @@ CONTEXT_FOR_DECODER = 4  # tokens before a continuation that the decoder sees
 UNDRAFTED = 16  # draws without a draft where there was no room for one
 
 
-class Twig:
+class BranchGroup:
     """A tip of the trie that waits for next-token logits, and the branches that stand on it."""
 
     __slots__ = ("branches", "exact", "logprobs", "tip", "written")
@@ -72,9 +72,9 @@ class Generation(Job):
         self.ahead: Ahead | None = None  # what was drafted
         self.undrafted = 1  # draws before the next draft may begin
         before = [t for s in base.lineage()[-CONTEXT_FOR_DECODER:] for t in s.tokens][-CONTEXT_FOR_DECODER:]
-        first = Twig(base, range(len(request.streams)), Written(tokenizer, before), [])
-        self.twigs = [first]
-        self._going: list[Twig] = []  # those that draw now
+        first = BranchGroup(base, range(len(request.streams)), Written(tokenizer, before), [])
+        self.groups = [first]
+        self._going: list[BranchGroup] = []  # those that draw now
         tree.hold(base)
         self.before = len(before)
         if self.room <= 0:
@@ -91,7 +91,7 @@ class Generation(Job):
         return self.step > 0
 
     def tips(self) -> list[Segment]:
-        return [twig.tip for twig in self.twigs]
+        return [group.tip for group in self.groups]
 
     def wanted(self) -> list[Segment]:
         """Nothing while the next tokens are being drafted; then the ends of what was, and tips on the way there."""
@@ -112,39 +112,39 @@ class Generation(Job):
     def draws(self, row: dict[Segment, int]) -> Draws:
         """What every branch draws now whose tip is ready. Branches the budget cuts off are finished."""
         ready = set(self.ready())
-        self._going = [twig for twig in self.twigs if twig.tip in ready]
-        granted = self.grant(sum(len(twig.branches) for twig in self._going))
+        self._going = [group for group in self.groups if group.tip in ready]
+        granted = self.grant(sum(len(group.branches) for group in self._going))
         rows: list[int] = []
         uniforms: list[Any] = []
-        for twig in self._going:
-            cut, twig.branches = twig.branches[granted:], twig.branches[:granted]
-            granted -= len(twig.branches)
+        for group in self._going:
+            cut, group.branches = group.branches[granted:], group.branches[:granted]
+            granted -= len(group.branches)
             if cut:
-                self._finish(twig, cut, "budget")
-            twig.exact = twig.exact and twig.tip.exact
-            rows += [row[twig.tip]] * len(twig.branches)
-            uniforms.append(self.streams[len(twig.logprobs)][twig.branches])
+                self._finish(group, cut, "budget")
+            group.exact = group.exact and group.tip.exact
+            rows += [row[group.tip]] * len(group.branches)
+            uniforms.append(self.streams[len(group.logprobs)][group.branches])
         return Draws(rows, np.concatenate(uniforms), self.request.sampling)
 
     def advance(self, tokens: Sequence[int], logprobs: Sequence[float]) -> None:
         """Take the tokens drawn, in the order of :meth:`draws`."""
         self.step += 1
         if self.ahead is not None:
-            self.ahead.meet([branch for twig in self._going for branch in twig.branches], tokens, self.eos)
-        at, live = 0, [twig for twig in self.twigs if twig not in self._going]
-        for twig in self._going:
+            self.ahead.meet([branch for group in self._going for branch in group.branches], tokens, self.eos)
+        at, live = 0, [group for group in self.groups if group not in self._going]
+        for group in self._going:
             heirs: dict[int, tuple[list[int], float]] = {}
-            for branch in twig.branches:
+            for branch in group.branches:
                 heirs.setdefault(tokens[at], ([], logprobs[at]))[0].append(branch)
                 at += 1
-            alone = len(heirs) == 1 and twig.tip.pins == 1
+            alone = len(heirs) == 1 and group.tip.pins == 1
             for n, (token, (branches, logprob)) in enumerate(heirs.items()):
                 if token in self.eos:
-                    self._finish(twig, branches, "eos", ending=logprob)
+                    self._finish(group, branches, "eos", ending=logprob)
                     continue
                 last = n == len(heirs) - 1
-                written = twig.written if last else twig.written.fork()
-                heir = Twig(twig.tip, branches, written, [*twig.logprobs, logprob], twig.exact)
+                written = group.written if last else group.written.fork()
+                heir = BranchGroup(group.tip, branches, written, [*group.logprobs, logprob], group.exact)
                 searched = written.push(token)
                 stop = find_stop(written.text, searched, self.request.stop)
                 if stop:
@@ -152,11 +152,11 @@ class Generation(Job):
                 elif self.full(heir):
                     self._finish(heir, branches, "length")
                 else:
-                    heir.tip = self.tree.step(twig.tip, token, alone)
+                    heir.tip = self.tree.step(group.tip, token, alone)
                     self.tree.pin(heir.tip)
                     live.append(heir)
-            self.tree.unpin(twig.tip)
-        self.twigs = live
+            self.tree.unpin(group.tip)
+        self.groups = live
         if not live:
             self.end(self.completions())
         elif self.request.rivals is not None and self._decided(self.request.rivals):
@@ -166,17 +166,17 @@ class Generation(Job):
         """How many tokens may be drawn; they are paid for."""
         return self.account.take(wanted)
 
-    def full(self, twig: Twig) -> bool:
+    def full(self, group: BranchGroup) -> bool:
         """Whether a twig may not grow any more."""
-        return len(twig.logprobs) >= self.room
+        return len(group.logprobs) >= self.room
 
     def settle(self) -> None:
         """What was drafted is no concern any more."""
         if self.ahead is not None:
             self.ahead.close()
             self.ahead = None
-            for twig in self.twigs:
-                self.tree.join(twig.tip)
+            for group in self.groups:
+                self.tree.join(group.tip)
 
     def crowd_out(self) -> None:
         """There is no room for what was drafted, or for a draft."""
@@ -184,9 +184,9 @@ class Generation(Job):
         self.undrafted = self.step + UNDRAFTED
 
     @property
-    def thirst(self) -> int:
+    def remaining_tokens(self) -> int:
         """Tokens that it may still draw."""
-        return sum((self.room - len(twig.logprobs)) * len(twig.branches) for twig in self.twigs)
+        return sum((self.room - len(group.logprobs)) * len(group.branches) for group in self.groups)
 
     def close(self) -> None:
         """Let go of everything; drop what was scratch, or drafted."""
@@ -204,22 +204,22 @@ class Generation(Job):
     def _decided(self, rule: RivalStop) -> bool:
         """Whether a branch that has ended is decisive over all that still run."""
         ended = [confidence(done.logprobs) for done in self.done if done.finish in ("stop", "eos")]
-        return rule.decisive(ended, [confidence(twig.logprobs) for twig in self.twigs])
+        return rule.decisive(ended, [confidence(group.logprobs) for group in self.groups])
 
     def expire(self) -> None:
         """Finish every branch where it stands."""
         self._cut_off("budget")
 
     def _cut_off(self, finish: Finish) -> None:
-        for twig in self.twigs:
-            self._finish(twig, twig.branches, finish)
+        for group in self.groups:
+            self._finish(group, group.branches, finish)
         self.leave()
         self.end(self.completions())
 
     def leave(self) -> None:
         """Give up all twigs."""
         super().leave()
-        self.twigs = []
+        self.groups = []
 
     def completions(self) -> list[Completion]:
         """All completions, ordered by their first branch; branches that wrote the same are one."""
@@ -243,22 +243,22 @@ class Generation(Job):
 
     def _finish(
         self,
-        twig: Twig,
+        group: BranchGroup,
         branches: Sequence[int],
         finish: Finish,
         stop: tuple[int, int] | None = None,
         ending: float | None = None,
     ) -> None:
         """Make a completion. ``stop``: where the stop string stands; ``ending``: log-probability of the end-of-text."""
-        text = twig.written.text
+        text = group.written.text
         shown, length = (stop[0], stop[1] if self.request.keep_stop else stop[0]) if stop else (len(text), len(text))
-        cut = cut_at(twig.written.ends, text, length)
-        sampled = twig.written.tokens[self.before :]
+        cut = cut_at(group.written.ends, text, length)
+        sampled = group.written.tokens[self.before :]
         rest = continuation(self.tokenizer, cut.rest) if cut.rest else []
         tokens = (*sampled[: cut.kept], *rest)
-        logprobs = twig.logprobs[: cut.kept]
+        logprobs = group.logprobs[: cut.kept]
         if rest:  # the token the cut runs through stands for its kept part
-            logprobs = [*logprobs, twig.logprobs[cut.kept], *[0.0] * (len(rest) - 1)]
+            logprobs = [*logprobs, group.logprobs[cut.kept], *[0.0] * (len(rest) - 1)]
         if ending is not None:
             closing = self._closing(len(tokens))
             tokens = (*tokens, *closing)
@@ -267,8 +267,10 @@ class Generation(Job):
         if self.scratch_from is None:
             handle = self.tree.walk(self.base, tokens)
             self.tree.hold(handle)
-            self.states[handle] = twig.tip.states
-        self.done.append(Completion(text[:shown], tokens, tuple(logprobs), finish, tuple(branches), handle, twig.exact))
+            self.states[handle] = group.tip.states
+        self.done.append(
+            Completion(text[:shown], tokens, tuple(logprobs), finish, tuple(branches), handle, group.exact)
+        )
 
     def _closing(self, written: int) -> list[int]:
         """What stands for an end-of-text on the path, so that a thought after it begins as after any other."""

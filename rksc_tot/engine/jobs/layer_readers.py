@@ -14,12 +14,12 @@ from rksc_tot.core.errors import EngineError
 from rksc_tot.engine.base import LabelScores
 from rksc_tot.engine.jobs.label import Labelling
 from rksc_tot.engine.model.layer_hooks import Look
-from rksc_tot.engine.model.logit_lens import Lens
+from rksc_tot.engine.model.logit_lens import LogitLens
 from rksc_tot.policies.early_exit.cgee import Reading
 
 
 @dataclass(slots=True)
-class Asked:
+class LayerQuestion:
     """A question in a pass. ``rows``: those of the question, which leave when it is decided, the last one is read. ``exact``:
     whether they are computed upon what the full path gives; if not, no rule has them leave.
     """
@@ -50,13 +50,13 @@ class Asked:
 class LabelReader:
     """Reads the labels of all questions of a pass and sends decided ones away."""
 
-    def __init__(self, lens: Lens, asked: Sequence[Asked]) -> None:
+    def __init__(self, lens: LogitLens, asked: Sequence[LayerQuestion]) -> None:
         self._lens = lens
         self._open = list(asked)
 
     def after(self, layer: int, look: Look) -> Collection[int]:
-        """See :class:`~rksc_tot.engine.model.layer_hooks.Watcher`."""
-        due: dict[tuple[tuple[int, ...], ...], list[Asked]] = {}
+        """See :class:`~rksc_tot.engine.model.layer_hooks.LayerHook`."""
+        due: dict[tuple[tuple[int, ...], ...], list[LayerQuestion]] = {}
         for asked in self._open:
             if asked.job.reads(layer):
                 due.setdefault(tuple(map(tuple, asked.job.labels.values())), []).append(asked)
@@ -72,7 +72,7 @@ class LabelReader:
                 self._see_outside([(n, asked) for n, asked in enumerate(group) if asked.job.trace], hidden)
         return leaving
 
-    def _see_outside(self, traced: Sequence[tuple[int, Asked]], hidden: Tensor) -> None:
+    def _see_outside(self, traced: Sequence[tuple[int, LayerQuestion]], hidden: Tensor) -> None:
         if not traced:
             return
         whole = self._lens.all_logits(hidden[[n for n, _ in traced]]).double().softmax(-1)
@@ -90,7 +90,7 @@ class StateKeeper:
         self._states: list[Tensor] = []
 
     def after(self, layer: int, look: Look) -> Collection[int]:
-        """See :class:`~rksc_tot.engine.model.layer_hooks.Watcher`."""
+        """See :class:`~rksc_tot.engine.model.layer_hooks.LayerHook`."""
         self._states.append(look(self._rows))
         return ()
 

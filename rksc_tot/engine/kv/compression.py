@@ -1,4 +1,4 @@
-"""Carries out a keep policy: brings what is resident of paths down to what it chooses.
+"""Carries out a compression policy: brings what is resident of paths down to what it chooses.
 
 The policy sees positions and attention; which slots these are, who else stands on them, and moving rows is done here. A token at
 whose end somebody stands (a handle, a running branch) is kept whatever the policy says, since what is read there next
@@ -16,17 +16,17 @@ import numpy as np
 from torch import Tensor
 
 from rksc_tot.cache.arena import Arena
-from rksc_tot.cache.attention_stats import Observed
+from rksc_tot.cache.attention_stats import AttentionStats
 from rksc_tot.cache.prefix_tree import PrefixTree, Segment
-from rksc_tot.core.errors import ConfigError, KeepError
-from rksc_tot.core.ledger import ReducedKV
-from rksc_tot.core.plugins.user_code import Raised, guarded, shown
+from rksc_tot.core.errors import CompressionError, ConfigError
+from rksc_tot.core.ledger import CompressedKV
+from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code, shown
 from rksc_tot.engine.jobs.generation import Generation
 from rksc_tot.engine.jobs.job import Job
-from rksc_tot.engine.kv.thought_stats import Standing, standings
+from rksc_tot.engine.kv.thought_stats import ThoughtStats, thought_stats
 from rksc_tot.engine.model.forward import Forward
-from rksc_tot.policies.compression.base import Block, KeepPolicy, PathPolicy, TreePolicy, View
-from rksc_tot.policies.compression.selection import chosen, keep_rng
+from rksc_tot.policies.compression.base import CompressionPolicy, PathPolicy, ThoughtBlock, TreePolicy, View
+from rksc_tot.policies.compression.selection import chosen, selection_rng
 
 
 @dataclass(slots=True)
@@ -38,14 +38,14 @@ class Choice:
     stay: list[int]
 
 
-class Keeper:
+class Compressor:
     """What carries out any policy."""
 
     def __init__(self, policy: PathPolicy | TreePolicy, tree: PrefixTree, arena: Arena) -> None:
         self.policy = policy
         self.tree = tree
         self.arena = arena
-        self.ledger = ReducedKV()
+        self.ledger = CompressedKV()
         """Of whoever needs room now."""
 
     @property
@@ -53,7 +53,7 @@ class Keeper:
         """Whether a path is made whole before work goes on from it."""
         return False
 
-    def relieve(self, jobs: Sequence[Job]) -> None:
+    def compress_over_budget(self, jobs: Sequence[Job]) -> None:
         """Reduce what these jobs have made too long."""
 
     def note(self, ends: Sequence[Segment], logits: Tensor) -> None:
@@ -64,7 +64,7 @@ class Keeper:
         """Tokens that are copied for drafts before the copy is brought down."""
         raise NotImplementedError
 
-    def bring_down(self, tip: Segment, prompt: int, share: float) -> None:
+    def compress(self, tip: Segment, prompt: int, share: float) -> None:
         """Reduce the path to ``tip`` for drafts. ``prompt``: where its prompt ends; ``share``: see
         :class:`~rksc_tot.policies.compression.lossless.Lossless`.
         """
@@ -91,23 +91,23 @@ class Keeper:
         self.tree.reduce(choice.segment, sorted([*kept, *choice.stay]))
 
 
-class PathKeeper(Keeper):
+class PathCompressor(Compressor):
     """Holds each path of a generation to what a path policy leaves of it."""
 
     policy: PathPolicy
 
-    def relieve(self, jobs: Sequence[Job]) -> None:
+    def compress_over_budget(self, jobs: Sequence[Job]) -> None:
         """Reduce the paths that have become too long, but for what somebody is making whole. What fails, fails its job."""
         whole = {s for job in jobs if job.exact and not job.ended for tip in job.tips() for s in tip.lineage()}
         for job in jobs:
             if not (isinstance(job, Generation) and job.running) or job.exact:
                 continue
-            self.ledger = job.account.ledger.keep
+            self.ledger = job.account.ledger.compression
             try:
                 for tip in job.tips():
                     if not whole or whole.isdisjoint(tip.lineage()):
-                        self.bring_down(tip, job.prompt)
-            except KeepError as error:
+                        self.compress(tip, job.prompt)
+            except CompressionError as error:
                 job.fail(error)
 
     @property
@@ -115,7 +115,7 @@ class PathKeeper(Keeper):
         """Tokens that are copied for drafts before the copy is brought down."""
         return self.policy.recent
 
-    def bring_down(self, tip: Segment, prompt: int, share: float = 1.0) -> None:
+    def compress(self, tip: Segment, prompt: int, share: float = 1.0) -> None:
         """Reduce the path to ``tip`` if it is too long."""
         if sum(len(s.slots) for s in tip.lineage()) < self.policy.budget + 2 * self.policy.recent:
             return
@@ -125,7 +125,7 @@ class PathKeeper(Keeper):
         view = self._view(choices, prompt)
         budget = max(self.policy.budget - staying, view.prompt if self.policy.pin_prompt else 0)
         tokens = [token for segment in lineage for token in segment.tokens]
-        rng = keep_rng(self.policy.seed, *tokens)
+        rng = selection_rng(self.policy.seed, *tokens)
         kept = chosen(self.policy, view, budget, rng)
         self.ledger.acted += kept.shape[-1] < len(view)
         self.ledger.tokens += len(view) - kept.shape[-1]
@@ -164,7 +164,7 @@ class PathKeeper(Keeper):
         self.tree.reduce(choice.segment, sorted([*choice.open[: kept.shape[-1]], *choice.stay]), mixed=True)
 
 
-class TreeKeeper(Keeper):
+class TreeCompressor(Compressor):
     """Lets a tree policy make room among the thoughts that no running work stands on."""
 
     policy: TreePolicy
@@ -175,7 +175,7 @@ class TreeKeeper(Keeper):
         self._jobs: Sequence[Job] = ()
         tree.relief = self.make_room
 
-    def relieve(self, jobs: Sequence[Job]) -> None:
+    def compress_over_budget(self, jobs: Sequence[Job]) -> None:
         """Take note of who is here: room is made when it is short."""
         self._jobs = jobs
 
@@ -189,7 +189,7 @@ class TreeKeeper(Keeper):
         unclosed = self._unclosed()
         known = {
             s: standing
-            for s, standing in standings(self.tree).items()
+            for s, standing in thought_stats(self.tree).items()
             if s.slots and not s.prompts and s not in unclosed
         }
         segments = list(known)
@@ -213,26 +213,28 @@ class TreeKeeper(Keeper):
         """Tokens that are copied for drafts before the copy is brought down."""
         return 1 << 30
 
-    def bring_down(self, tip: Segment, prompt: int, share: float) -> None:
+    def compress(self, tip: Segment, prompt: int, share: float) -> None:
         """Bring the thoughts on a path down to a share of their tokens; the one that ends at ``tip`` is protected."""
         lineage = [segment for segment in tip.lineage() if segment.slots and segment.start >= prompt]
         blocks = []
         for n, segment in enumerate(lineage):
-            standing = Standing(math.nan, math.nan, 0, len(lineage) - 1 - n)  # of a twin nothing is known but its place
+            standing = ThoughtStats(
+                math.nan, math.nan, 0, len(lineage) - 1 - n
+            )  # of a twin nothing is known but its place
             blocks.append(self._block(segment, standing)._replace(protected=segment is tip))
         budget = int(share * sum(segment.end - segment.start for segment in lineage))
         for segment, block, count in zip(lineage, blocks, self._allotted(blocks, budget), strict=True):
             if count < block.tokens:
                 self._reduce(segment, count)
 
-    def _allotted(self, blocks: Sequence[Block], budget: int) -> list[int]:
-        """What the policy allots, once it is known to be an allotment. Raises KeepError with the fault if it is none."""
+    def _allotted(self, blocks: Sequence[ThoughtBlock], budget: int) -> list[int]:
+        """What the policy allots, once it is known to be an allotment. Raises CompressionError with the fault if it is none."""
         name = f"{self.policy.kind} {self.policy.called!r}"
         try:
-            with guarded(f"its allot, with {len(blocks)} blocks and a budget of {budget},", KeepError):
+            with calling_user_code(f"its allot, with {len(blocks)} blocks and a budget of {budget},", CompressionError):
                 shares: list[Any] = list(self.policy.allot(tuple(blocks), budget))
-        except Raised as raised:
-            raise KeepError(f"{name}: {raised}", hint="correct the policy") from raised.error
+        except UserCodeError as raised:
+            raise CompressionError(f"{name}: {raised}", hint="correct the policy") from raised.error
         fault = None if len(shares) == len(blocks) else f"allots to {len(shares)} blocks, there are {len(blocks)}"
         for share, block in zip(shares, blocks, strict=False):
             if not (type(share) is int or isinstance(share, np.integer)) or not 0 <= share <= block.tokens:
@@ -240,7 +242,7 @@ class TreeKeeper(Keeper):
             elif block.protected and share < block.tokens:
                 fault = fault or f"allots {share} to a protected block of {block.tokens} tokens"
         if fault:
-            raise KeepError(f"{name} {fault}", hint="correct its allot, which says what it returns")
+            raise CompressionError(f"{name} {fault}", hint="correct its allot, which says what it returns")
         return [int(share) for share in shares]
 
     def _unclosed(self) -> set[Segment]:
@@ -256,15 +258,15 @@ class TreeKeeper(Keeper):
         stay = [len(segment.slots) - 1] if segment.handles and _ends_with_last(segment) else []
         choice = Choice(segment, list(range(len(segment.slots) - len(stay))), stay)
         path = [token for above in segment.lineage() for token in above.tokens]
-        rng = keep_rng(self.policy.seed, len(segment.slots), *path)
+        rng = selection_rng(self.policy.seed, len(segment.slots), *path)
         kept = chosen(self.policy, self._view([choice], 0), max(0, count - len(stay)), rng)
         self.ledger.acted += 1
         self.ledger.tokens += len(choice.open) - len(kept)
         self._keep(choice, [int(n) for n in kept])
 
-    def _block(self, segment: Segment, standing: Standing) -> Block:
+    def _block(self, segment: Segment, standing: ThoughtStats) -> ThoughtBlock:
         observed = self.arena.observed
-        return Block(
+        return ThoughtBlock(
             tokens=len(segment.slots),
             value=standing.value,
             entropy=standing.entropy,
@@ -276,7 +278,7 @@ class TreeKeeper(Keeper):
         )
 
 
-def keeper(policy: KeepPolicy, tree: PrefixTree, forward: Forward, name: str) -> Keeper:
+def compressor(policy: CompressionPolicy, tree: PrefixTree, forward: Forward, name: str) -> Compressor:
     """What carries out a policy on a model.
 
     Raises
@@ -294,7 +296,7 @@ def keeper(policy: KeepPolicy, tree: PrefixTree, forward: Forward, name: str) ->
             hint="keep one set of tokens for all heads",
         )
     if isinstance(policy, PathPolicy):
-        return PathKeeper(policy, tree, forward.arena)
+        return PathCompressor(policy, tree, forward.arena)
     if isinstance(policy, TreePolicy):
         if policy.per_head:
             raise ConfigError(
@@ -302,7 +304,7 @@ def keeper(policy: KeepPolicy, tree: PrefixTree, forward: Forward, name: str) ->
                 " the same in all",
                 hint="keep one set of tokens for all heads",
             )
-        return TreeKeeper(policy, tree, forward.arena)
+        return TreeCompressor(policy, tree, forward.arena)
     raise ConfigError(
         f"{policy.kind} {policy.called!r} is about neither a path nor a tree",
         hint="derive it from PathPolicy or TreePolicy",
@@ -313,7 +315,7 @@ def see_attention(forward: Forward, who: str, name: str) -> None:
     """Have attention measured from now on. Raises ConfigError if it cannot be seen in this model."""
     if forward.route != "fast":
         raise ConfigError(f"{who} heeds attention, which cannot be seen in {name}", hint="use one that does not")
-    forward.arena.observed = forward.arena.observed or Observed()
+    forward.arena.observed = forward.arena.observed or AttentionStats()
 
 
 def _part(view: View, low: int, high: int) -> View:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from rksc_tot.cache.arena import Arena
-from rksc_tot.cache.offload.store import OffloadStore, Stowed
+from rksc_tot.cache.offload.store import OffloadedRecord, OffloadStore
 from rksc_tot.cache.prefix_tree import PrefixTree, Segment
 from rksc_tot.cache.segment import Payer
 from rksc_tot.engine.jobs.job import Job
 
 
-class Shelf:
+class Offloader:
     """KV that left the arena and that somebody may come back to, where it is what the full path gives."""
 
     def __init__(self, store: OffloadStore, tree: PrefixTree, arena: Arena) -> None:
@@ -55,7 +55,7 @@ class Shelf:
             if self._copy_back(segment, stowed, payer, limit):
                 job.account.ledger.restored_tokens += stowed.tokens - first
 
-    def _copy_back(self, segment: Segment, stowed: Stowed, payer: Payer | None, limit: int | None) -> bool:
+    def _copy_back(self, segment: Segment, stowed: OffloadedRecord, payer: Payer | None, limit: int | None) -> bool:
         tree, tokens = self.tree, range(stowed.tokens)
         has = {} if segment.mixed else segment.slots_of(tokens)
         fresh = len(tokens) - len(has)
@@ -72,7 +72,7 @@ class Shelf:
         return False
 
 
-def _stowed(segment: Segment, first: int) -> Stowed | None:
+def _stowed(segment: Segment, first: int) -> OffloadedRecord | None:
     """What is stowed of a segment, if that has more than its first tokens."""
     found = segment.stowed
-    return found if isinstance(found, Stowed) and not found.gone and found.tokens > first else None
+    return found if isinstance(found, OffloadedRecord) and not found.gone and found.tokens > first else None

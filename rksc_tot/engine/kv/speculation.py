@@ -6,9 +6,9 @@ compressed KV, verify them in one pass with all of it, keep what agrees, let bot
 ::
 
     full path    h h h a a a a a a t ──────────► d d d d d d      one pass gives the logits after t and after every d
-    twin         h h   a   a   a a   t d d d d d d ▲              drafted upon what a keep policy left; forgotten afterwards
+    twin         h h   a   a   a a   t d d d d d d ▲              drafted upon what a compression policy left; forgotten afterwards
 
-A *twin* is a copy of a path's KV, taken from the full one and reduced by the keep policy. It hangs from an origin of its own, so
+A *twin* is a copy of a path's KV, taken from the full one and reduced by the compression policy. It hangs from an origin of its own, so
 no exact request ever meets it. Drafts use the branches' own random numbers. To verify, the drafted tokens go through the
 model as any others of the path, and the generation draws as it always does: as long as it draws what was drafted, the next
 logits are there already. So nothing has to be compared for the result to be right, and it is the same whatever was drafted.
@@ -23,13 +23,13 @@ from collections.abc import Callable, Sequence
 
 from rksc_tot.cache.arena import Arena
 from rksc_tot.cache.prefix_tree import PrefixTree, Segment
-from rksc_tot.core.errors import CacheError, KeepError
+from rksc_tot.core.errors import CacheError, CompressionError
 from rksc_tot.engine.base import Account
-from rksc_tot.engine.jobs.draft import Draft
+from rksc_tot.engine.jobs.draft import DraftJob
 from rksc_tot.engine.jobs.drafted_tokens import Ahead, Drafted
 from rksc_tot.engine.jobs.generation import Generation
 from rksc_tot.engine.jobs.job import Job
-from rksc_tot.engine.kv.compression import Keeper
+from rksc_tot.engine.kv.compression import Compressor
 from rksc_tot.policies.compression.lossless import Lossless
 
 _log = logging.getLogger("rksc_tot")
@@ -41,25 +41,25 @@ class Drafter:
     def __init__(
         self,
         settings: Lossless,
-        keeper: Keeper,
+        compressor: Compressor,
         tree: PrefixTree,
         arena: Arena,
         limit: Callable[[Account], int | None],
     ) -> None:
         self.limit = limit
         self.settings = settings
-        self.keeper = keeper
+        self.compressor = compressor
         self.tree = tree
         self.arena = arena
-        self._shadow = tree.sprout()
+        self._shadow = tree.private_root()
         self._broken = False  # whether the policy has failed
 
-    def turn(self, jobs: Sequence[Job]) -> list[Draft]:
+    def turn(self, jobs: Sequence[Job]) -> list[DraftJob]:
         """Put what has been drafted before the generations, and begin the next drafts, which are returned."""
         begun = []
         for job in jobs:
-            if isinstance(job, Generation) and not isinstance(job, Draft) and not job.ended:
-                if isinstance(job.draft, Draft) and job.draft.ended:
+            if isinstance(job, Generation) and not isinstance(job, DraftJob) and not job.ended:
+                if isinstance(job.draft, DraftJob) and job.draft.ended:
                     self._verify(job, job.draft.drafted)
                 elif job.draft is None and not job.ready():
                     horizon = self.settings.horizon
@@ -86,17 +86,17 @@ class Drafter:
         missing = [(tip, lack) for tip in job.tips() for lack in self.tree.missing(tip, job.exact)]
         return all(segment is tip and first == len(tip.tokens) - 1 for tip, (segment, first) in missing)
 
-    def _begin(self, job: Generation, horizon: int) -> Draft | None:
+    def _begin(self, job: Generation, horizon: int) -> DraftJob | None:
         """A draft of the next tokens, running; None where there is no room for it."""
         twins: list[Segment] = []
         draft = None
-        self.keeper.ledger = job.account.ledger.keep
+        self.compressor.ledger = job.account.ledger.compression
         try:
-            twins.extend(self._twin(job, twig.tip) for twig in job.twigs)
-            draft = job.draft = Draft(job, twins, horizon)
+            twins.extend(self._draft_copy(job, group.tip) for group in job.groups)
+            draft = job.draft = DraftJob(job, twins, horizon)
             draft.start()
             job.pause()
-        except KeepError as error:
+        except CompressionError as error:
             self._broken = True
             _log.warning("nothing is drafted any more: %s", " ".join(str(error).split()))
         except CacheError:
@@ -108,26 +108,26 @@ class Drafter:
     def _verify(self, job: Generation, drafted: Sequence[Drafted]) -> None:
         """Put the drafted tokens on the path, each a segment of its own, so that logits are given at each."""
         job.draft = None
-        twigs = {branch: twig for twig in job.twigs for branch in twig.branches}
+        groups = {branch: group for group in job.groups for branch in group.branches}
         ledger = job.account.ledger.verified
-        ahead = Ahead(self.tree, ledger, max(twig.tip.end for twig in job.twigs), [], set(), {})
+        ahead = Ahead(self.tree, ledger, max(group.tip.end for group in job.groups), [], set(), {})
         for branches, tokens, over in drafted:
-            twig = twigs[branches[0]]
-            known = len(twig.logprobs)
-            at = twig.tip
+            group = groups[branches[0]]
+            known = len(group.logprobs)
+            at = group.tip
             ahead.met.add(at)
             for token in tokens[known : len(tokens) - over]:
                 at = self.tree.walk(at, (token,))
                 ahead.met.add(at)
             self.tree.pin(at)
             ahead.leaves.append(at)
-            ahead.start = min(ahead.start, twig.tip.end)
+            ahead.start = min(ahead.start, group.tip.end)
             ahead.guesses |= {branch: deque(tokens[known:]) for branch in branches}
         ledger.drafted += sum(map(len, ahead.guesses.values()))
         ledger.rounds += 1
         job.ahead = ahead
 
-    def _twin(self, job: Generation, tip: Segment) -> Segment:
+    def _draft_copy(self, job: Generation, tip: Segment) -> Segment:
         """The twin of a path without its last token, pinned; what it lacks is copied from the path, which is resident.
 
         Raises
@@ -144,9 +144,9 @@ class Drafter:
             for segment, _ in self.tree.missing(at)[:1]:
                 self.tree.part(segment, job.payer)
             for segment, first in self.tree.missing(at):
-                for low in range(first, len(segment.tokens), self.keeper.chunk):
-                    self._copy(job, tip, segment, range(low, min(low + self.keeper.chunk, len(segment.tokens))))
-                    self.keeper.bring_down(segment, job.prompt, self.settings.share)
+                for low in range(first, len(segment.tokens), self.compressor.chunk):
+                    self._copy(job, tip, segment, range(low, min(low + self.compressor.chunk, len(segment.tokens))))
+                    self.compressor.compress(segment, job.prompt, self.settings.share)
         except CacheError:
             self.tree.unpin(at)
             raise
@@ -170,8 +170,11 @@ def _enough(job: Generation, jobs: Sequence[Job]) -> bool:
     account: Account | None = job.account
     while account is not None:
         if account.tokens_left is not None:
-            drawing = [other for other in jobs if isinstance(other, Generation) and not isinstance(other, Draft)]
-            if sum(other.thirst for other in drawing if other.account.draws_on(account)) > account.tokens_left:
+            drawing = [other for other in jobs if isinstance(other, Generation) and not isinstance(other, DraftJob)]
+            if (
+                sum(other.remaining_tokens for other in drawing if other.account.draws_on(account))
+                > account.tokens_left
+            ):
                 return False
         account = account.run
     return True

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from rksc_tot.cache.prefix_tree import PrefixTree, Segment
 
 
-class Standing(NamedTuple):
+class ThoughtStats(NamedTuple):
     """Of a segment: ``value`` and ``entropy`` of the best thought it is of (NaN: none is known), the tokens ``below`` it up to
     the nearest end of one, and the ``distance`` in thoughts from it to the nearest tip that running work stands on.
     """
@@ -24,20 +24,20 @@ class Standing(NamedTuple):
     distance: int
 
 
-def standings(tree: PrefixTree) -> dict[Segment, Standing]:
+def thought_stats(tree: PrefixTree) -> dict[Segment, ThoughtStats]:
     """Of all segments, in one walk of the tree."""
     segments = list(tree.segments())
     away = _distances(segments)
-    found: dict[Segment, Standing] = {}
+    found: dict[Segment, ThoughtStats] = {}
     for segment in reversed(segments):  # children first
         within = [] if segment.handles else [found[child] for child in segment.children.values()]
         if within:
             best = max(within, key=lambda one: -math.inf if math.isnan(one.value) else one.value)
             below = min(len(c.tokens) + found[c].below for c in segment.children.values())
-            standing = Standing(best.value, best.entropy, below, away[segment])
+            standing = ThoughtStats(best.value, best.entropy, below, away[segment])
         else:
             value, entropy = (math.nan if number is None else number for number in (segment.score, segment.entropy))
-            standing = Standing(value, entropy, 0, away[segment])
+            standing = ThoughtStats(value, entropy, 0, away[segment])
         found[segment] = standing
     return found
 

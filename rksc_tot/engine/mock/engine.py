@@ -15,7 +15,7 @@ from typing import Any
 
 from rksc_tot.core.errors import CacheError, ContextOverflow, EngineError
 from rksc_tot.core.ledger import Ledger
-from rksc_tot.core.plugins.user_code import Raised, guarded
+from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code
 from rksc_tot.core.task import Prompt
 from rksc_tot.engine.base import (
     Account,
@@ -24,7 +24,7 @@ from rksc_tot.engine.base import (
     GenerateRequest,
     LabelRequest,
     LabelScores,
-    PhrasingVerdict,
+    PromptReuseVerdict,
     Usage,
 )
 from rksc_tot.engine.mock.kv import MockHandle, MockKV
@@ -32,7 +32,7 @@ from rksc_tot.policies.early_exit.cgee import Reading
 
 Writer = Callable[[str, random.Random], str | tuple[str, float]]
 Labeller = Callable[[str, Prompt, tuple[str, ...]], Mapping[str, float]]
-Lens = Callable[[str, Prompt, tuple[str, ...], int], Mapping[str, float]]
+LogitLens = Callable[[str, Prompt, tuple[str, ...], int], Mapping[str, float]]
 
 
 class MockEngine:
@@ -66,7 +66,7 @@ class MockEngine:
         labeller: Labeller | None = None,
         context: int | None = None,
         layers: int = 0,
-        lens: Lens | None = None,
+        lens: LogitLens | None = None,
         alike: Callable[[str, str], float | None] = lambda text, other: None,
     ) -> None:
         self._writer = writer
@@ -141,9 +141,9 @@ class MockEngine:
         text = self._own(handle).text
         return [self._alike(text, self._own(other).text) for other in others]
 
-    async def open_phrasing(
+    async def open_variant(
         self, prompt: Prompt, reference: MockHandle, rule: Any, account: Account, key: int
-    ) -> tuple[MockHandle, PhrasingVerdict]:
+    ) -> tuple[MockHandle, PromptReuseVerdict]:
         """There is no KV to take over."""
         self._own(reference)
         await asyncio.sleep(0)
@@ -206,11 +206,11 @@ class MockEngine:
     def _write(self, context: str, rng: random.Random) -> tuple[str, float]:
         """What the writer writes, and the log-probability of each of its characters."""
         try:
-            with guarded("the writer"):
+            with calling_user_code("the writer"):
                 draft = self._writer(context, rng)
                 raw, logprob = (draft, -0.5) if isinstance(draft, str) else draft
                 return raw + "", float(logprob)
-        except Raised as raised:
+        except UserCodeError as raised:
             raise EngineError(str(raised), hint="return a string, or a string and a number") from raised.error
 
     def _cut(
@@ -266,10 +266,10 @@ class MockEngine:
         if self._labeller is None:
             return equal, 0.0
         try:
-            with guarded("the labeller"):
+            with calling_user_code("the labeller"):
                 given = self._labeller(*asked) if layer is None or self._lens is None else self._lens(*asked, layer)
                 weights = [float(given.get(label, 0.0)) for label in request.labels]
-        except Raised as raised:
+        except UserCodeError as raised:
             raise EngineError(str(raised), hint="return the probability of each label") from raised.error
         total = sum(weights)
         return (tuple(weight / total for weight in weights), max(0.0, 1 - total)) if total > 0 else (equal, 1.0)

@@ -16,10 +16,10 @@ from rksc_tot.engine.attention.planner import build
 from rksc_tot.engine.attention.tree_attention import Scratch, Tree
 from rksc_tot.engine.attention.vector_padding import steady_rows
 from rksc_tot.engine.model import hf_compat as compat
-from rksc_tot.engine.model.layer_hooks import Watched, Watcher
-from rksc_tot.engine.model.lease import loan_of
-from rksc_tot.engine.model.logit_lens import Lens
-from rksc_tot.engine.model.onednn_linear import Packing
+from rksc_tot.engine.model.layer_hooks import LayerHook, Watched
+from rksc_tot.engine.model.lease import lease_of
+from rksc_tot.engine.model.logit_lens import LogitLens
+from rksc_tot.engine.model.onednn_linear import OneDNNWeights
 
 Route = Literal["fast", "mask"]
 
@@ -30,14 +30,14 @@ class Forward:
     """
 
     def __init__(self, model: PreTrainedModel, arena: Arena) -> None:
-        self._loan = loan_of(model)
+        self._loan = lease_of(model)
         self.model = model
         self.arena = arena
         self.stock = compat.stock_attention(model)
         self.route: Route = "mask"
         self._scratch = Scratch()
-        self._packing: Packing | None = None
-        self.lens: Lens | None = None
+        self._packing: OneDNNWeights | None = None
+        self.lens: LogitLens | None = None
         self.no_lens = "it was not tried"
         self._chooses_rows = compat.keeps_logits(model)
         self._cache_name = compat.cache_keyword(model)
@@ -47,7 +47,7 @@ class Forward:
     def pack(self) -> None:
         """Compute linear layers by oneDNN from now on."""
         with self._loan.turn(None):
-            self._packing = Packing(self.model)
+            self._packing = OneDNNWeights(self.model)
 
     @property
     def packed(self) -> bool:
@@ -103,14 +103,14 @@ class Forward:
         return build(blocks, self.device)
 
     @torch.inference_mode()
-    def run(self, plan: Plan, extent: int, watchers: Sequence[Watcher] = ()) -> Tensor:
+    def run(self, plan: Plan, extent: int, watchers: Sequence[LayerHook] = ()) -> Tensor:
         """Logits ``[n, V]`` of the rows ``plan.logits_at``; the KV of all rows is stored, of rows that ``watchers`` send away
         only that of the layers before. Rows whose logits are wanted must not be sent away.
         """
         with self._loan.turn(self):
             return self._run(plan, extent, watchers)
 
-    def _run(self, plan: Plan, extent: int, watchers: Sequence[Watcher]) -> Tensor:
+    def _run(self, plan: Plan, extent: int, watchers: Sequence[LayerHook]) -> Tensor:
         self.arena.reserve(extent)
         if self.route == "fast":
             if self.packed and not watchers:
@@ -142,7 +142,7 @@ class Forward:
             return torch.empty(0, 0, device=self.device)
         return logits if self._chooses_rows else logits[plan.logits_at]
 
-    def open_lens(self) -> Lens:
+    def open_lens(self) -> LogitLens:
         """The lens. Raises UnsupportedModel if the model cannot be looked at between its layers."""
         if self.lens is None:
             raise UnsupportedModel(f"this model cannot be looked at between its layers: {self.no_lens}")

@@ -21,7 +21,7 @@ Look = Callable[[Sequence[int]], Tensor]
 """Hidden states ``[n, H]`` of rows, which are named by their number in the whole pass and must not have left."""
 
 
-class Watcher(Protocol):
+class LayerHook(Protocol):
     """Looks at a pass after each layer."""
 
     def after(self, layer: int, look: Look) -> Collection[int]:
@@ -44,7 +44,7 @@ class Watched:
         self,
         layers: Sequence[nn.Module],
         blocks: Sequence[Block],
-        watchers: Sequence[Watcher],
+        watchers: Sequence[LayerHook],
         shrink: Callable[[list[Block]], None],
     ) -> None:
         self._layers = layers

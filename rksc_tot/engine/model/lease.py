@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 
-class Borrower(Protocol):
+class LeaseHolder(Protocol):
     """Who changes a model while it runs there."""
 
     def enter(self) -> None:
@@ -20,15 +20,15 @@ class Borrower(Protocol):
         ...
 
 
-class Loan:
-    """Who has a model as he needs it now; one for each model, see :func:`loan_of`. A copy of the model has one of its own."""
+class ModelLease:
+    """Who has a model as he needs it now; one for each model, see :func:`lease_of`. A copy of the model has one of its own."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
-        self._holder: Borrower | None = None
+        self._holder: LeaseHolder | None = None
 
     @contextmanager
-    def turn(self, borrower: Borrower | None) -> Iterator[None]:
+    def turn(self, borrower: LeaseHolder | None) -> Iterator[None]:
         """The model is his, changed as he needs it; None: nobody's, as its owner left it."""
         with self._lock:
             if self._holder is not borrower:
@@ -45,11 +45,11 @@ class Loan:
         with self.turn(None):
             pass
 
-    def __reduce__(self) -> tuple[type[Loan], tuple[()]]:
-        return Loan, ()
+    def __reduce__(self) -> tuple[type[ModelLease], tuple[()]]:
+        return ModelLease, ()
 
 
-def loan_of(model: Any) -> Loan:
+def lease_of(model: Any) -> ModelLease:
     """The loan of a model, which is an attribute of it."""
-    found: Loan = model.__dict__.setdefault("_rksc_tot_loan", Loan())
+    found: ModelLease = model.__dict__.setdefault("_rksc_tot_loan", ModelLease())
     return found

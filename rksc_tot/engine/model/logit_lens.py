@@ -20,7 +20,7 @@ from rksc_tot.core.errors import UnsupportedModel
 Shape = Callable[[Tensor], Tensor]
 
 
-class Lens:
+class LogitLens:
     """Reads label probabilities off hidden states. ``layers``: the decoder layers, in order."""
 
     def __init__(self, layers: Sequence[nn.Module], norm: nn.Module, head: nn.Module, shape: Shape) -> None:
@@ -53,7 +53,7 @@ class Lens:
         return torch.stack([part.logsumexp(-1) for part in each], -1).softmax(-1)
 
 
-def find_lens(model: PreTrainedModel, ids: list[int]) -> Lens:
+def find_lens(model: PreTrainedModel, ids: list[int]) -> LogitLens:
     """The lens of a model that is called in the ordinary way on ``ids``.
 
     Raises
@@ -92,7 +92,7 @@ def find_lens(model: PreTrainedModel, ids: list[int]) -> Lens:
     tolerance = max(1.0, float(logits.abs().max())) * (1e-4 if model.dtype.itemsize >= 4 else 0.02)
     with torch.inference_mode():
         for shape in _shapes(model.config.get_text_config()):
-            lens = Lens(layers, norms[0], head, shape)
+            lens = LogitLens(layers, norms[0], head, shape)
             if float((lens.all_logits(last[0]).float() - logits.float()).abs().max()) <= tolerance:
                 return lens
     raise UnsupportedModel("no logit lens: norm and output embedding do not give the model's logits")

@@ -25,10 +25,10 @@ LONE_FEATURES = 1024
 """oneDNN adds up in another order where one row alone has more inputs than this."""
 
 
-class PackedLinear(nn.Module):
+class OneDNNLinear(nn.Module):
     """Stands for one of several linear layers that read the same input (or for one alone), and computes all of them at once."""
 
-    def __init__(self, stock: nn.Linear, product: Product, place: slice) -> None:
+    def __init__(self, stock: nn.Linear, product: OneDNNMatmul, place: slice) -> None:
         super().__init__()
         self.weight, self.bias = stock.weight, stock.bias
         self.in_features, self.out_features = stock.in_features, stock.out_features
@@ -40,7 +40,7 @@ class PackedLinear(nn.Module):
         return self._product(input, self._place)
 
 
-class Product:
+class OneDNNMatmul:
     """The product of one input with the packed weights of one or more layers; kept until each of them has had its part."""
 
     def __init__(self, layers: Sequence[nn.Linear]) -> None:
@@ -76,17 +76,17 @@ class Product:
         return out[0] if lone else out
 
 
-class Packing:
+class OneDNNWeights:
     """The linear layers of a model that can be packed, and their packed twins. Weights are read when this is made."""
 
     def __init__(self, model: nn.Module) -> None:
-        self._places: list[tuple[nn.Module, str, nn.Linear, PackedLinear]] = []
+        self._places: list[tuple[nn.Module, str, nn.Linear, OneDNNLinear]] = []
         for together in _by_input(model):
             layers = [layer for _, _, layer in together]
-            product, first = Product(layers), 0
+            product, first = OneDNNMatmul(layers), 0
             for parent, name, layer in together:
                 place = slice(first, first + layer.out_features)
-                self._places.append((parent, name, layer, PackedLinear(layer, product, place)))
+                self._places.append((parent, name, layer, OneDNNLinear(layer, product, place)))
                 first = place.stop
 
     def on(self) -> None:

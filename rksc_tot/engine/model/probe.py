@@ -14,7 +14,7 @@ from rksc_tot.engine.attention.vector_padding import GRAIN
 from rksc_tot.engine.model import hf_compat as compat
 from rksc_tot.engine.model.forward import Forward, Route
 from rksc_tot.engine.model.layer_hooks import Look
-from rksc_tot.engine.model.lease import loan_of
+from rksc_tot.engine.model.lease import lease_of
 from rksc_tot.engine.model.logit_lens import find_lens
 from rksc_tot.engine.model.onednn_linear import worth_packing
 
@@ -60,7 +60,7 @@ def probe(model: PreTrainedModel, arena: Arena, *, packed: bool | None = False) 
             f"layers of kind {', '.join(linear)} carry a sequential state that cannot branch inside one forward pass",
             hint="use a model whose layers all attend",
         )
-    with loan_of(model).turn(None):
+    with lease_of(model).turn(None):
         return _probe(model, arena, worth_packing(model) if packed is None else packed)
 
 
@@ -135,7 +135,7 @@ def _batch_invariant(forward: Forward, ids: list[int]) -> bool:
     copies = max(3, -(-2 * GRAIN // (len(path) * max(1, forward.width))))
     try:
         tree = PrefixTree(SlotPool(len(path) * (copies + 1)))
-        alone = tree.walk(tree.sprout(), path)
+        alone = tree.walk(tree.private_root(), path)
         for start in (0, *range(TRUNK, len(path))):
             stop = max(TRUNK, start + 1)
             slots = tree.pool.allocate(stop - start)
@@ -144,7 +144,7 @@ def _batch_invariant(forward: Forward, ids: list[int]) -> bool:
             last = forward.run(forward.plan([block]), tree.pool.extent)[0]
         blocks = []
         for _ in range(copies):
-            twin = tree.walk(tree.sprout(), path)
+            twin = tree.walk(tree.private_root(), path)
             slots = tree.pool.allocate(len(path))
             tree.store(twin, slots)
             blocks.append(Block(twin.lineage(), 0, path, slots, [len(path) - 1]))

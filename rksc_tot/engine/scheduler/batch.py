@@ -11,17 +11,17 @@ from torch import Tensor
 from rksc_tot.cache.prefix_tree import PrefixTree, Segment
 from rksc_tot.cache.segment import Stored
 from rksc_tot.engine.attention.plan import Block
-from rksc_tot.engine.jobs.draft import Draft
+from rksc_tot.engine.jobs.draft import DraftJob
 from rksc_tot.engine.jobs.generation import Generation
 from rksc_tot.engine.jobs.job import Job
 from rksc_tot.engine.jobs.label import Labelling
-from rksc_tot.engine.jobs.layer_readers import Asked, LabelReader, StateKeeper
-from rksc_tot.engine.kv.offloading import Shelf
+from rksc_tot.engine.jobs.layer_readers import LabelReader, LayerQuestion, StateKeeper
+from rksc_tot.engine.kv.offloading import Offloader
 from rksc_tot.engine.model.forward import Forward
-from rksc_tot.engine.model.layer_hooks import Watcher
+from rksc_tot.engine.model.layer_hooks import LayerHook
 
 
-class Part(NamedTuple):
+class ScheduledRows(NamedTuple):
     """Rows of a block that lie in one segment, whose KV they give it."""
 
     segment: Segment
@@ -32,13 +32,13 @@ class Part(NamedTuple):
 
 
 @dataclass(slots=True)
-class Claim:
+class ScheduledBlock:
     """A block of rows, the job that pays, what the rows store, and of which segments they give the next-token logits."""
 
     block: Block
     job: Job
     ends: list[Segment]
-    parts: list[Part] = field(default_factory=list)
+    parts: list[ScheduledRows] = field(default_factory=list)
 
     @property
     def rows(self) -> int:
@@ -46,21 +46,21 @@ class Claim:
         return len(self.block.tokens)
 
 
-def claim(
+def schedule(
     tree: PrefixTree,
     job: Job,
     tip: Segment,
     most: int,
     awaited: Collection[Segment],
     limit: int | None = None,
-    shelf: Shelf | None = None,
-) -> Claim:
+    offloader: Offloader | None = None,
+) -> ScheduledBlock:
     """The next rows, at most ``most``, on the way to the logits at ``tip``. They count as stored from now on, so that what is
     claimed next for the same pass may stand on them.
 
     Logits are taken on the way wherever somebody waits for them or a handle may want them, but not at a watched question,
     whose rows may leave the pass. If the path is resident, its last row is computed again, since KV does not give logits.
-    ``limit``: tokens that may be resident on the job's account then, if that is limited. ``shelf``: what is missing is copied
+    ``limit``: tokens that may be resident on the job's account then, if that is limited. ``offloader``: what is missing is copied
     back from there where that is cheaper.
 
     Raises
@@ -72,8 +72,8 @@ def claim(
     """
     for segment, _ in tree.missing(tip)[:1]:  # only the first can be resident in part
         tree.part(segment, job.payer)
-    if shelf is not None:
-        shelf.fetch(job, tip, job.payer, limit)
+    if offloader is not None:
+        offloader.fetch(job, tip, job.payer, limit)
     run = _run(tree.missing(tip, job.exact)) or [(tip, len(tip.tokens) - 1)]
     watched_from = job.asked_from if isinstance(job, Labelling) and job.watched else None
     start = run[0][0].start + run[0][1]
@@ -89,14 +89,14 @@ def claim(
         tree.make_room_within(fresh, limit, job.account)
     tree.make_room(fresh)
     slots = tree.pool.allocate(fresh)
-    made = Claim(Block(tip.lineage(), start, [], [], [], job.prompt), job, [])
+    made = ScheduledBlock(Block(tip.lineage(), start, [], [], [], job.prompt), job, [])
     for segment, rows, has in pieces:
         own = [has[n] if n in has else slots.pop(0) for n in rows] if has else slots[: len(rows)]
         if not has:
             del slots[: len(rows)]
         before, once = segment.stored() if rows.start < segment.reach else None, segment.stored_once
         new = tree.store(segment, own, job.payer, rows.start)
-        made.parts.append(Part(segment, own, new, once, before))
+        made.parts.append(ScheduledRows(segment, own, new, once, before))
         made.block.slots += own
         made.block.tokens += segment.tokens[rows.start : rows.stop]
         stays = watched_from is None or segment.end <= watched_from
@@ -114,7 +114,7 @@ def _run(missing: list[tuple[Segment, int]]) -> list[tuple[Segment, int]]:
     return missing[:stop]
 
 
-def compute(forward: Forward, tree: PrefixTree, claims: Sequence[Claim]) -> Tensor:
+def compute(forward: Forward, tree: PrefixTree, claims: Sequence[ScheduledBlock]) -> Tensor:
     """Run one pass over all claims, hand the logits to their segments, and book the rows.
 
     Returns the logits ``[n, V]`` of all segments that the claims end in, in order.
@@ -123,17 +123,17 @@ def compute(forward: Forward, tree: PrefixTree, claims: Sequence[Claim]) -> Tens
     what the layers above did not compute of them is not stored.
     """
     asked = _asked(claims)
-    keeper = _keeper(claims)
-    watchers: list[Watcher] = [*([LabelReader(forward.open_lens(), list(asked.values()))] if asked else []),
-                               *([keeper] if keeper else [])]  # fmt: skip
+    compressor = _keeper(claims)
+    watchers: list[LayerHook] = [*([LabelReader(forward.open_lens(), list(asked.values()))] if asked else []),
+                               *([compressor] if compressor else [])]  # fmt: skip
     try:
         plan = forward.plan([made.block for made in claims])
         logits = forward.run(plan, tree.pool.extent, watchers)
     except BaseException:
         give_up(tree, claims)
         raise
-    if keeper:
-        keeper.settle()
+    if compressor:
+        compressor.settle()
     row = 0
     for made in claims:
         for segment in made.ends:
@@ -145,8 +145,8 @@ def compute(forward: Forward, tree: PrefixTree, claims: Sequence[Claim]) -> Tens
         ledger.peak_kv_bytes = max(ledger.peak_kv_bytes, held)
     for n, made in enumerate(claims):
         _book(made)
-        if not isinstance(made.job, Draft) and not _exact(made):
-            made.job.account.ledger.keep.rows += made.rows
+        if not isinstance(made.job, DraftJob) and not _exact(made):
+            made.job.account.ledger.compression.rows += made.rows
         if n in asked:
             if asked[n].left:
                 _take_back(tree, [part for part in made.parts if part.segment.start >= asked[n].job.asked_from])
@@ -154,19 +154,19 @@ def compute(forward: Forward, tree: PrefixTree, claims: Sequence[Claim]) -> Tens
     return logits
 
 
-def _exact(made: Claim) -> bool:
+def _exact(made: ScheduledBlock) -> bool:
     """Whether its rows were computed upon the full path, as its last one was then."""
     last = made.parts[-1].segment
     return last.start + last.sound >= made.block.start + made.rows
 
 
-def give_up(tree: PrefixTree, claims: Sequence[Claim]) -> None:
+def give_up(tree: PrefixTree, claims: Sequence[ScheduledBlock]) -> None:
     """Undo what was claimed: it will not be computed now."""
     for made in reversed(claims):
         _take_back(tree, made.parts)
 
 
-def _take_back(tree: PrefixTree, parts: Sequence[Part]) -> None:
+def _take_back(tree: PrefixTree, parts: Sequence[ScheduledRows]) -> None:
     """Undo the storing of parts of one block, its last ones."""
     for part in reversed(parts):
         if part.before is None:
@@ -175,20 +175,20 @@ def _take_back(tree: PrefixTree, parts: Sequence[Part]) -> None:
             tree.put_back(part.segment, part.before)
 
 
-def _asked(claims: Sequence[Claim]) -> dict[int, Asked]:
+def _asked(claims: Sequence[ScheduledBlock]) -> dict[int, LayerQuestion]:
     """The watched questions that end in this pass, by the number of their claim."""
-    found: dict[int, Asked] = {}
+    found: dict[int, LayerQuestion] = {}
     row = 0
     for n, made in enumerate(claims):
         job, end = made.job, row + made.rows
         if isinstance(job, Labelling) and job.watched and made.block.start + made.rows == job.base.end:
             first = row + max(0, job.asked_from - made.block.start)
-            found[n] = Asked(job, range(first, end), _exact(made) and not job.base.borrows)
+            found[n] = LayerQuestion(job, range(first, end), _exact(made) and not job.base.borrows)
         row = end
     return found
 
 
-def _keeper(claims: Sequence[Claim]) -> StateKeeper | None:
+def _keeper(claims: Sequence[ScheduledBlock]) -> StateKeeper | None:
     """Keeps the states of all rows that give logits, where a job compares thoughts by them."""
     if not any(isinstance(made.job, Generation) and made.job.request.states for made in claims):
         return None
@@ -200,14 +200,14 @@ def _keeper(claims: Sequence[Claim]) -> StateKeeper | None:
     return StateKeeper(rows, [segment for made in claims for segment in made.ends])
 
 
-def _book(made: Claim) -> None:
+def _book(made: ScheduledBlock) -> None:
     """Every row once."""
     job, ledger = made.job, made.job.account.ledger
-    if isinstance(job, Draft):
+    if isinstance(job, DraftJob):
         ledger.verified.rows += made.rows
         return
     if job.aside:
-        ledger.keep.audit_rows += made.rows
+        ledger.compression.audit_rows += made.rows
         return
     pieces = [(part.segment.start, len(part.slots), part.new) for part in made.parts]
     for start, rows, first in pieces or [(made.block.start, 1, 0)]:

@@ -13,7 +13,7 @@ from typing import TypeVar
 from rksc_tot.core.errors import EngineError
 from rksc_tot.engine.jobs.job import Job
 from rksc_tot.engine.model.process_tuning import idle_threads
-from rksc_tot.engine.scheduler.scheduler import Stepper
+from rksc_tot.engine.scheduler.scheduler import Scheduler
 
 CLOSED = "the engine is closed"
 QUIET = 4  # rounds of the event loop within which whoever has got an answer has asked the next question
@@ -21,14 +21,14 @@ J = TypeVar("J", bound=Job)
 T = TypeVar("T")
 
 
-class Driver:
+class EngineThread:
     """Steps a stepper for coroutines of any number of event loops and threads, none of which waits for a pass of others.
 
     What is to be done to the books is left in an inbox, and is done by whoever has them next.
     """
 
-    def __init__(self, stepper: Stepper) -> None:
-        self.stepper = stepper
+    def __init__(self, scheduler: Scheduler) -> None:
+        self.scheduler = scheduler
         self.closed = False
         self._lock = threading.Lock()  # guards jobs, tree and arena; taken through books()
         self._inbox: deque[Callable[[], None]] = deque()
@@ -72,11 +72,11 @@ class Driver:
                 made.append(error)
                 return
             for job in jobs:
-                self.stepper.add(job)
+                self.scheduler.add(job)
             made.append(None)
 
         def abandon() -> None:
-            self.stepper.fail([job for job in jobs if not job.ended], EngineError("the request was cancelled"))
+            self.scheduler.fail([job for job in jobs if not job.ended], EngineError("the request was cancelled"))
             for job in jobs:
                 job.give_back()
 
@@ -99,7 +99,7 @@ class Driver:
         self.closed = True
         self._worker.shutdown(wait=True)
         with self.books():
-            self.stepper.fail(self.stepper.jobs, EngineError(CLOSED))
+            self.scheduler.fail(self.scheduler.jobs, EngineError(CLOSED))
 
     async def _turn(self) -> None:
         """Wait for a step, of all that coroutines of this event loop have asked for so far."""
@@ -112,7 +112,7 @@ class Driver:
         if step is None:
             self._steps = {other: step for other, step in self._steps.items() if not other.is_closed()}
             self._idle_threads()
-            step = self._steps[loop] = asyncio.wrap_future(self.submit(self.stepper.step))
+            step = self._steps[loop] = asyncio.wrap_future(self.submit(self.scheduler.step))
             step.add_done_callback(lambda _: self._steps.pop(loop, None))
         await asyncio.wait([step])
         if not step.cancelled() and (error := step.exception()):

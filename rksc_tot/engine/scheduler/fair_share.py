@@ -19,7 +19,7 @@ SHORT = 64  # rows
 WHILE_OTHERS_WAIT = 4
 
 
-class Turns:
+class FairShare:
     """Rows computed for each account.
 
     Whoever comes is level with the least served of those that are here. Nobody is more than a pass behind the most served: who

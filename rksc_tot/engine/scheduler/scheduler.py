@@ -15,36 +15,36 @@ import torch
 from torch import Tensor
 
 from rksc_tot.cache.prefix_tree import PrefixTree, Segment
-from rksc_tot.core.errors import AccountFull, CacheError, EngineError, KeepError
+from rksc_tot.core.errors import AccountFull, CacheError, CompressionError, EngineError
 from rksc_tot.engine.base import Account
-from rksc_tot.engine.jobs.draft import Draft
+from rksc_tot.engine.jobs.draft import DraftJob
 from rksc_tot.engine.jobs.generation import Generation
 from rksc_tot.engine.jobs.job import Job
 from rksc_tot.engine.jobs.label import Distribution, Labelling
 from rksc_tot.engine.jobs.sampler import Draws, Logits, sample
-from rksc_tot.engine.kv.compression import Keeper
-from rksc_tot.engine.kv.offloading import Shelf
+from rksc_tot.engine.kv.compression import Compressor
+from rksc_tot.engine.kv.offloading import Offloader
 from rksc_tot.engine.kv.speculation import Drafter
 from rksc_tot.engine.model.forward import Forward
-from rksc_tot.engine.scheduler.batch import Claim, claim, compute, give_up
-from rksc_tot.engine.scheduler.fair_share import Turns
+from rksc_tot.engine.scheduler.batch import ScheduledBlock, compute, give_up, schedule
+from rksc_tot.engine.scheduler.fair_share import FairShare
 
 LOGIT_BYTES = 64 << 20  # of logits kept at handles, beside those somebody waits for
 RECOVERY = 64  # passes after which a pass that ran out of memory is forgotten
 _log = logging.getLogger("rksc_tot")
 
 
-class Stepper:
+class Scheduler:
     """All running jobs of one model. At most ``max_rows`` rows are computed in one pass; a row's KV takes ``token_bytes``."""
 
     def __init__(
-        self, forward: Forward, tree: PrefixTree, max_rows: int, token_bytes: int, keeper: Keeper | None = None
+        self, forward: Forward, tree: PrefixTree, max_rows: int, token_bytes: int, compressor: Compressor | None = None
     ) -> None:
         self.forward = forward
-        self.keeper = keeper
+        self.compressor = compressor
         self.drafter: Drafter | None = None
         """What has generations drafted, where they are."""
-        self.shelf: Shelf | None = None
+        self.offloader: Offloader | None = None
         """Where KV goes that leaves the arena, if anywhere."""
         self.token_bytes = token_bytes
         self.max_rows = max_rows
@@ -54,7 +54,7 @@ class Stepper:
         self.rows = 0
         self.most = max_rows
         """Rows of a pass now: fewer than ``max_rows`` after one ran out of memory."""
-        self._turns = Turns()
+        self._fair_share = FairShare()
         self._crowded: set[int | None] = set()  # ids of accounts whose running jobs found no room last time; None: all
         self._since_full = 0  # passes since memory ran out
         self._table: Tensor | None = None  # logits of the last pass
@@ -63,15 +63,15 @@ class Stepper:
 
     def add(self, job: Job) -> None:
         """Queue a job."""
-        job.exact = job.exact or (self.keeper is not None and not self.lossy)
+        job.exact = job.exact or (self.compressor is not None and not self.lossy)
         self.jobs.append(job)
-        if self.shelf is not None:
-            self.shelf.prefetch(job)
+        if self.offloader is not None:
+            self.offloader.prefetch(job)
 
     @property
     def lossy(self) -> bool:
-        """Whether work goes on upon what a keep policy has left."""
-        return self.keeper is not None and self.drafter is None and not self.keeper.exact
+        """Whether work goes on upon what a compression policy has left."""
+        return self.compressor is not None and self.drafter is None and not self.compressor.exact
 
     def step(self) -> None:
         """Sample where logits are known, then compute what is missing. Ended jobs leave."""
@@ -81,8 +81,8 @@ class Stepper:
         self._use_logits()
         if self.drafter is not None:
             self.jobs += self.drafter.turn(self.jobs)
-        if self.keeper is not None:
-            self.keeper.relieve(self.jobs)
+        if self.compressor is not None:
+            self.compressor.compress_over_budget(self.jobs)
         self._retire()
         claims = self._claim()
         if claims:
@@ -162,7 +162,7 @@ class Stepper:
 
     # -- logits that are missing -------------------------------------------------------------------------------------
 
-    def _compute(self, claims: Sequence[Claim]) -> None:
+    def _compute(self, claims: Sequence[ScheduledBlock]) -> None:
         """Run a pass. One for which memory does not suffice is tried again with fewer rows."""
         rows = sum(made.rows for made in claims)
         self._table, self._row = None, {}
@@ -179,18 +179,18 @@ class Stepper:
             return
         self.passes += 1
         self.rows += rows
-        if self.shelf is not None:
-            self.shelf.store.costs.computed(rows, time.perf_counter() - start)
+        if self.offloader is not None:
+            self.offloader.store.costs.computed(rows, time.perf_counter() - start)
         self._since_full += 1
         if self.most < self.max_rows and self._since_full >= RECOVERY:
             self.most, self._since_full = min(self.max_rows, 2 * self.most), 0
         ends = [segment for made in claims for segment in made.ends]
-        if self.keeper is not None:
-            self.keeper.note(ends, logits)
+        if self.compressor is not None:
+            self.compressor.note(ends, logits)
         self._table, self._row = logits, {segment: n for n, segment in enumerate(ends)}
         self._kept.update((segment, None) for segment in ends if segment.handles)
 
-    def _back_off(self, rows: int, claims: Sequence[Claim]) -> None:
+    def _back_off(self, rows: int, claims: Sequence[ScheduledBlock]) -> None:
         self.most, self._since_full = max(1, rows // 2), 0
         _log.warning("a pass of %d rows ran out of memory; going on with %d", rows, self.most)
         for ledger in {id(made.job.account.ledger): made.job.account.ledger for made in claims}.values():
@@ -198,9 +198,9 @@ class Stepper:
         if self.forward.device.type == "cuda":
             torch.cuda.empty_cache()
 
-    def _claim(self) -> list[Claim]:
+    def _claim(self) -> list[ScheduledBlock]:
         """Blocks for this pass. Where the KV budget is full, jobs wait; the youngest makes way."""
-        claims: list[Claim] = []
+        claims: list[ScheduledBlock] = []
         try:
             self._claim_in_turn(claims)
         except BaseException:
@@ -208,7 +208,7 @@ class Stepper:
             raise
         return claims
 
-    def _claim_in_turn(self, claims: list[Claim]) -> None:
+    def _claim_in_turn(self, claims: list[ScheduledBlock]) -> None:
         taken: set[Segment] = set()
         leaving: set[Segment] = set()  # those whose rows may leave the pass, so that nothing may stand on them
         awaited = self._awaited()
@@ -218,7 +218,7 @@ class Stepper:
         closed = running & self._crowded  # who was paused there would take what running jobs wait for, time and again
         nobody_wakes = bool(running) and None in self._crowded
         self._crowded = set()
-        for job, tip, most in self._turns.deal(self.jobs, self.tree, self.most):
+        for job, tip, most in self._fair_share.deal(self.jobs, self.tree, self.most):
             missing = [segment for segment, _ in self.tree.missing(tip, job.exact)]
             if (full and not job.running) or not taken.isdisjoint((tip, *missing)):
                 continue
@@ -230,9 +230,9 @@ class Stepper:
             if waking:
                 job.start()
             try:
-                if self.keeper is not None:
-                    self.keeper.ledger = job.account.ledger.keep
-                made = claim(self.tree, job, tip, most, awaited, self.limit(job.account), self.shelf)
+                if self.compressor is not None:
+                    self.compressor.ledger = job.account.ledger.compression
+                made = schedule(self.tree, job, tip, most, awaited, self.limit(job.account), self.offloader)
             except CacheError as error:
                 if not waking:
                     self._crowded.add(id(job.account) if isinstance(error, AccountFull) else None)
@@ -249,7 +249,7 @@ class Stepper:
             taken.update((tip, *missing))
             if isinstance(job, Labelling) and job.watched:
                 leaving.update(part.segment for part in made.parts)
-            self._turns.book(job.account, made.rows)
+            self._fair_share.book(job.account, made.rows)
         served = {id(made.job.account) for made in claims}
         for stuck in (job for key, job in short.items() if key not in served):
             self._make_way_within(stuck)
@@ -275,8 +275,8 @@ class Stepper:
             running[-1].pause()
             return
         last = (running or [stuck])[0]
-        if isinstance(last, Generation) and not isinstance(full, KeepError):
-            full = CacheError(f"{full}; they may still write {last.thirst * self.token_bytes} bytes of KV")
+        if isinstance(last, Generation) and not isinstance(full, CompressionError):
+            full = CacheError(f"{full}; they may still write {last.remaining_tokens * self.token_bytes} bytes of KV")
         last.fail(full)
 
     def _crowd_out(self, stuck: Job, jobs: Sequence[Job]) -> bool:
@@ -303,7 +303,7 @@ class Stepper:
         if len(running) > 1:
             last.pause()
         else:
-            stuck.account.kv_short = stuck.account.kv_short or not isinstance(last, Draft)
+            stuck.account.kv_short = stuck.account.kv_short or not isinstance(last, DraftJob)
             last.expire()
 
 

@@ -18,31 +18,39 @@ from rksc_tot.core.errors import CacheError, ConfigError, ContextOverflow, Engin
 from rksc_tot.core.plugins.user_code import shown
 from rksc_tot.core.sizes import OFFLOAD_BUDGET, kv_bytes
 from rksc_tot.core.task import Prompt
-from rksc_tot.engine.base import Account, Completion, GenerateRequest, LabelRequest, LabelScores, PhrasingVerdict, Usage
+from rksc_tot.engine.base import (
+    Account,
+    Completion,
+    GenerateRequest,
+    LabelRequest,
+    LabelScores,
+    PromptReuseVerdict,
+    Usage,
+)
 from rksc_tot.engine.jobs.generation import Generation
 from rksc_tot.engine.jobs.label import Distribution, Labelling
-from rksc_tot.engine.kv.compression import keeper, see_attention
-from rksc_tot.engine.kv.offloading import Shelf
+from rksc_tot.engine.kv.compression import compressor, see_attention
+from rksc_tot.engine.kv.offloading import Offloader
 from rksc_tot.engine.kv.speculation import Drafter
 from rksc_tot.engine.model.forward import Forward
 from rksc_tot.engine.model.info import bytes_per_token, eos_ids, vocabulary_size
 from rksc_tot.engine.model.probe import probe
 from rksc_tot.engine.model.process_tuning import keep_freed_memory
-from rksc_tot.engine.scheduler.engine_thread import CLOSED, Driver
-from rksc_tot.engine.scheduler.scheduler import Stepper
+from rksc_tot.engine.scheduler.engine_thread import CLOSED, EngineThread
+from rksc_tot.engine.scheduler.scheduler import Scheduler
 from rksc_tot.engine.tokenization.chat import following_tokens, prompt_tokens
 from rksc_tot.engine.tokenization.text import continuation, label_tokens
-from rksc_tot.engine.transformers_engine.full_kv import Aside, against_full, compared, rehydrate
+from rksc_tot.engine.transformers_engine.full_kv import AuditPaths, against_full, compared, rehydrate
 from rksc_tot.engine.transformers_engine.handle import KVHandle
-from rksc_tot.policies.compression.base import KeepPolicy, PathPolicy, keep_policy
+from rksc_tot.policies.compression.base import CompressionPolicy, PathPolicy, compression_policy
 from rksc_tot.policies.compression.lossless import Lossless, lossless_settings
 from rksc_tot.policies.eviction.base import EvictionPolicy, eviction_policy
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-    from rksc_tot.engine.transformers_engine.prompt_reuse import Phrasings
-    from rksc_tot.policies.asks import Phrasing
+    from rksc_tot.engine.transformers_engine.prompt_reuse import PromptReuser
+    from rksc_tot.policies.asks import PromptReuse
 
 
 _log = logging.getLogger("rksc_tot")
@@ -59,7 +67,7 @@ class TransformersEngine:
         Bytes of KV that may be resident, prompt included; or a text such as ``64MiB``.
     eviction
         What goes first when room is needed: a policy or its name, such as ``rsbcm`` or ``lru``.
-    keep
+    compress
         What is kept of a path or thought that may not keep all its KV: a policy or its name, such as ``random_attention``. What
         is computed upon the rest is not exact, and says so. None: everything is kept.
     lossless
@@ -89,7 +97,7 @@ class TransformersEngine:
         name: str = "",
         kv_budget: int | str = 1 << 30,
         eviction: str | EvictionPolicy = "rsbcm",
-        keep: str | KeepPolicy | None = None,
+        compress: str | CompressionPolicy | None = None,
         lossless: bool | Lossless = False,
         offload: str | OffloadStore | None = None,
         offload_budget: int | str = OFFLOAD_BUDGET,
@@ -122,14 +130,16 @@ class TransformersEngine:
             self._vocabulary = vocabulary_size(model.get_input_embeddings())
             self._eos = eos_ids(model, tokenizer)
             tree = PrefixTree(SlotPool(limit, per_token), policy)
-            self.keep = keep_policy(keep)
+            self.compression = compression_policy(compress)
             """What is kept of paths and thoughts; None: everything."""
-            keeping = None if self.keep is None else keeper(self.keep, tree, forward, self.name)
-            self._stepper = Stepper(forward, tree, max_batch_tokens, per_token, keeping)
+            keeping = None if self.compression is None else compressor(self.compression, tree, forward, self.name)
+            self._scheduler = Scheduler(forward, tree, max_batch_tokens, per_token, keeping)
             if drafts is not None:
                 if keeping is None:
-                    raise ConfigError("lossless drafts need a keep policy", hint="name one, or leave lossless out")
-                self._stepper.drafter = Drafter(drafts, keeping, tree, arena, self._stepper.limit)
+                    raise ConfigError(
+                        "lossless drafts need a compression policy", hint="name one, or leave lossless out"
+                    )
+                self._scheduler.drafter = Drafter(drafts, keeping, tree, arena, self._scheduler.limit)
             if (store := open_store(offload, offload_budget, offload_folder)) is not None:
                 if store.limit < per_token:
                     raise ConfigError(
@@ -137,15 +147,15 @@ class TransformersEngine:
                         hint=f"one token of this model takes {per_token} bytes",
                     )
                 store.take()
-                self._stepper.shelf = Shelf(store, tree, arena)
-            tree.isolated = self._stepper.lossy
+                self._scheduler.offloader = Offloader(store, tree, arena)
+            tree.isolated = self._scheduler.lossy
             refused.pop_all()
         self.bytes_per_token = per_token
         """KV bytes of one token."""
-        self.driver = Driver(self._stepper)
+        self.engine_thread = EngineThread(self._scheduler)
         """The thread that has the books."""
         self._labels: dict[tuple[str, ...], list[list[int]]] = {}
-        self._phrasings: Phrasings | None = None  # made when first asked for
+        self._phrasings: PromptReuser | None = None  # made when first asked for
 
     # -- the contract (engine/base.py) -------------------------------------------------------------------------------
 
@@ -155,7 +165,7 @@ class TransformersEngine:
         import torch
         import transformers
 
-        forward, drafter, shelf = self._stepper.forward, self._stepper.drafter, self._stepper.shelf
+        forward, drafter, offloader = self._scheduler.forward, self._scheduler.drafter, self._scheduler.offloader
         return MappingProxyType(
             {
                 "model": self.name,
@@ -164,9 +174,9 @@ class TransformersEngine:
                 "route": forward.route,
                 "linear": "packed" if forward.packed else "stock",
                 "batch_invariant": self.capabilities.batch_invariant,
-                "keep": None if self.keep is None else self.keep.told(),
+                "compression": None if self.compression is None else self.compression.told(),
                 "lossless": False if drafter is None else drafter.settings.model_dump(),
-                "offload": None if shelf is None else shelf.store.name,
+                "offload": None if offloader is None else offloader.store.name,
                 "threads": torch.get_num_threads(),
                 "torch": torch.__version__,
                 "transformers": transformers.__version__,
@@ -181,9 +191,11 @@ class TransformersEngine:
     @property
     def usage(self) -> Usage:
         """What was done and is held (see :class:`~rksc_tot.engine.base.Usage`)."""
-        stepper, size = self._stepper, self.bytes_per_token
-        pool = stepper.tree.pool
-        return Usage(stepper.passes, stepper.rows, stepper.most, pool.used * size, pool.limit * size, len(stepper.jobs))
+        scheduler, size = self._scheduler, self.bytes_per_token
+        pool = scheduler.tree.pool
+        return Usage(
+            scheduler.passes, scheduler.rows, scheduler.most, pool.used * size, pool.limit * size, len(scheduler.jobs)
+        )
 
     def open(self, prompt: Prompt, account: Account) -> KVHandle:
         """A handle for a prompt (see :class:`~rksc_tot.engine.base.Engine`); CacheError if the KV budget cannot hold it."""
@@ -195,7 +207,7 @@ class TransformersEngine:
                 hint="shorten the prompt",
             )
         self._check_ids(ids)
-        tree, size = self._stepper.tree, self.bytes_per_token
+        tree, size = self._scheduler.tree, self.bytes_per_token
         if len(ids) > tree.pool.limit:
             raise CacheError(
                 f"the prompt's {len(ids)} tokens take {len(ids) * size} bytes of KV, the budget holds "
@@ -207,16 +219,16 @@ class TransformersEngine:
                 f"the prompt's {len(ids)} tokens take {len(ids) * size} bytes of KV, the search may hold {account.kv_bytes}",
                 hint="raise its budget of KV bytes, and leave room for the thoughts",
             )
-        if isinstance(self.keep, PathPolicy):
-            self.keep.check_prompt(len(ids))
+        if isinstance(self.compression, PathPolicy):
+            self.compression.check_prompt(len(ids))
         messages = None if isinstance(prompt, str) else tuple(prompt)
         handle = KVHandle(self, len(ids), messages, len(ids), prompt=True)
 
         def place() -> None:
-            handle.place = tree.walk(tree.sprout() if tree.isolated else tree.origin, ids)
+            handle.place = tree.walk(tree.private_root() if tree.isolated else tree.origin, ids)
             tree.hold(handle.place, prompt=True)
 
-        self.driver.later(place)
+        self.engine_thread.later(place)
         return handle
 
     def extend(self, handle: KVHandle, text: str) -> KVHandle:
@@ -232,10 +244,10 @@ class TransformersEngine:
         longer = KVHandle(self, handle.length + len(ids), handle.messages, handle.prompt_end)
 
         def place() -> None:
-            longer.place = self._stepper.tree.walk(handle.segment, ids)
-            self._stepper.tree.hold(longer.place)
+            longer.place = self._scheduler.tree.walk(handle.segment, ids)
+            self._scheduler.tree.hold(longer.place)
 
-        self.driver.later(place)
+        self.engine_thread.later(place)
         return longer
 
     async def generate(self, requests: Sequence[GenerateRequest], account: Account) -> list[list[Completion]]:
@@ -250,13 +262,13 @@ class TransformersEngine:
         def make() -> list[Generation]:
             return [
                 Generation(
-                    self._stepper.tree, self._stepper.tree.walk(r.handle.segment, after), r, account, self.tokenizer,
+                    self._scheduler.tree, self._scheduler.tree.walk(r.handle.segment, after), r, account, self.tokenizer,
                     self._eos, self.capabilities.context, r.handle.length if after else None,
                 ).after(r.handle.prompt_end)
                 for r, after in zip(requests, followers, strict=True)
             ]  # fmt: skip
 
-        jobs = await self.driver.run(make)
+        jobs = await self.engine_thread.run(make)
         return [
             [c._replace(handle=self._adopt(c.handle, r, job)) for c in job.done]
             for r, job in zip(requests, jobs, strict=True)
@@ -275,8 +287,8 @@ class TransformersEngine:
         account.ledger.context_tokens += sum(r.handle.length for r in requests if not r.aside)
 
         def make() -> list[Labelling]:
-            tree = self._stepper.tree
-            aside = Aside(tree)
+            tree = self._scheduler.tree
+            aside = AuditPaths(tree)
             return [
                 Labelling(
                     tree, tree.walk(aside.path(r.handle) if r.aside else r.handle.segment, after),
@@ -285,7 +297,7 @@ class TransformersEngine:
                 for r, after, ids in zip(requests, followers, tokens, strict=True)
             ]  # fmt: skip
 
-        return [job.result for job in await self.driver.run(make)]
+        return [job.result for job in await self.engine_thread.run(make)]
 
     def similarity(self, handle: KVHandle, others: Sequence[KVHandle], alpha: float) -> list[float | None]:
         """σ of :func:`~rksc_tot.policies.asks.sigma` between thoughts generated with ``states``, None where these are gone.
@@ -301,15 +313,15 @@ class TransformersEngine:
             None if states is None or other.states is None else sigma(states, other.states, alpha) for other in others
         ]
 
-    async def open_phrasing(
-        self, prompt: Prompt, reference: KVHandle, rule: Phrasing, account: Account, key: int = 0
-    ) -> tuple[KVHandle, PhrasingVerdict]:
-        """A handle for a prompt in other words, see :func:`rksc_tot.engine.transformers_engine.prompt_reuse.open_phrasing`."""
-        from rksc_tot.engine.transformers_engine.prompt_reuse import Phrasings, open_phrasing
+    async def open_variant(
+        self, prompt: Prompt, reference: KVHandle, rule: PromptReuse, account: Account, key: int = 0
+    ) -> tuple[KVHandle, PromptReuseVerdict]:
+        """A handle for a prompt in other words, see :func:`rksc_tot.engine.transformers_engine.prompt_reuse.open_variant`."""
+        from rksc_tot.engine.transformers_engine.prompt_reuse import PromptReuser, open_variant
 
         if self._phrasings is None:
-            self._phrasings = Phrasings(self._stepper)
-        return await open_phrasing(self, self._phrasings, prompt, reference, rule, account, key)
+            self._phrasings = PromptReuser(self._scheduler)
+        return await open_variant(self, self._phrasings, prompt, reference, rule, account, key)
 
     async def divergence(
         self, pairs: Sequence[tuple[KVHandle, KVHandle]], account: Account
@@ -323,13 +335,13 @@ class TransformersEngine:
             self._check(handle)
 
         def make() -> list[Distribution]:
-            tree = self._stepper.tree
+            tree = self._scheduler.tree
             return [Distribution(tree, handle.segment, account).after(handle.prompt_end) for handle in handles]
 
-        return compared([job.result for job in await self.driver.run(make)])
+        return compared([job.result for job in await self.engine_thread.run(make)])
 
     async def rehydrate(self, handles: Sequence[KVHandle], account: Account) -> list[bool]:
-        """Make paths whole that a keep policy reduced, see :func:`rksc_tot.engine.transformers_engine.full_kv.rehydrate`."""
+        """Make paths whole that a compression policy reduced, see :func:`rksc_tot.engine.transformers_engine.full_kv.rehydrate`."""
         for handle in handles:
             self._check(handle)
         return await rehydrate(self, handles, account)
@@ -344,7 +356,7 @@ class TransformersEngine:
         """Give a handle back; releasing twice is an error."""
         self._check(handle)
         handle.released = True
-        self.driver.later(lambda: self._stepper.tree.drop(handle.segment, prompt=handle.prompt))
+        self.engine_thread.later(lambda: self._scheduler.tree.drop(handle.segment, prompt=handle.prompt))
 
     def rate(self, handle: KVHandle, score: float, depth: int) -> None:
         """Say what a path is worth (see :class:`~rksc_tot.engine.base.Engine`); ConfigError unless that is a finite number."""
@@ -355,30 +367,30 @@ class TransformersEngine:
             )
 
         def rate() -> None:
-            tree, observed = self._stepper.tree, self.forward.arena.observed
+            tree, observed = self._scheduler.tree, self.forward.arena.observed
             attention = 0.0 if observed is None else observed.share(handle.segment.slots)
             try:
                 tree.rate(handle.segment, tree.policy.importance(score, depth, attention), score)
             except Exception as error:  # a plug-in's; nobody waits for an answer
                 _log.warning("eviction by %s failed: %s: %s", tree.policy.name, type(error).__name__, error)
 
-        self.driver.later(rate)
+        self.engine_thread.later(rate)
 
     def clear(self) -> None:
         """Forget all KV that no handle needs, so that the next search starts cold."""
         self._check_open()
-        with self.driver.books():
-            self._stepper.tree.clear()
+        with self.engine_thread.books():
+            self._scheduler.tree.clear()
 
     def close(self) -> None:
         """Stop and free everything."""
-        if not self.driver.closed:
-            self.driver.close()
-            with self.driver.books():
-                self._stepper.forward.arena.clear()
-                if self._stepper.shelf is not None:
-                    self._stepper.shelf.store.close()
-                self._stepper.forward.give_back()  # the model is its owner's again
+        if not self.engine_thread.closed:
+            self.engine_thread.close()
+            with self.engine_thread.books():
+                self._scheduler.forward.arena.clear()
+                if self._scheduler.offloader is not None:
+                    self._scheduler.offloader.store.close()
+                self._scheduler.forward.give_back()  # the model is its owner's again
 
     def __enter__(self) -> TransformersEngine:
         return self
@@ -391,42 +403,42 @@ class TransformersEngine:
     @property
     def model(self) -> PreTrainedModel:
         """The model, as it was given."""
-        return self._stepper.forward.model
+        return self._scheduler.forward.model
 
     @property
     def forward(self) -> Forward:
         """How passes are run."""
-        return self._stepper.forward
+        return self._scheduler.forward
 
     @property
     def cache(self) -> PrefixTree:
         """The books of the KV cache."""
-        return self._stepper.tree
+        return self._scheduler.tree
 
     @property
     def offload_store(self) -> OffloadStore | None:
         """Where KV goes that leaves the arena, if anywhere."""
-        return None if self._stepper.shelf is None else self._stepper.shelf.store
+        return None if self._scheduler.offloader is None else self._scheduler.offloader.store
 
     @property
     def kv_bytes(self) -> int:
         """Bytes of KV that are resident now."""
-        with self.driver.books():
-            return self._stepper.tree.pool.used * self._stepper.forward.arena.bytes_per_row
+        with self.engine_thread.books():
+            return self._scheduler.tree.pool.used * self._scheduler.forward.arena.bytes_per_row
 
     @property
     def forward_passes(self) -> int:
         """Passes run so far, for all searches."""
-        return self._stepper.passes
+        return self._scheduler.passes
 
     def check_integrity(self) -> None:
         """Raise CacheError unless the cache's books balance."""
-        with self.driver.books():
-            self._stepper.tree.check_integrity()
+        with self.engine_thread.books():
+            self._scheduler.tree.check_integrity()
 
     def settle(self) -> None:
         """See to it that every handle has its place."""
-        with self.driver.books():
+        with self.engine_thread.books():
             pass
 
     # -- inside ------------------------------------------------------------------------------------------------------
@@ -473,5 +485,5 @@ class TransformersEngine:
             )
 
     def _check_open(self) -> None:
-        if self.driver.closed:
+        if self.engine_thread.closed:
             raise EngineError(CLOSED, hint="load it again")

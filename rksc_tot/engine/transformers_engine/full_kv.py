@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rksc_tot.engine.transformers_engine.engine import TransformersEngine
 
 
-class Aside:
+class AuditPaths:
     """Where paths are computed on the side: what they have in common once, unless their prompts end elsewhere, since the last
     bits depend on that.
     """
@@ -27,7 +27,7 @@ class Aside:
 
     def path(self, handle: KVHandle) -> Segment:
         """The end of the path of a handle there, to be held before the next one is asked for."""
-        origin = self._origins.setdefault(handle.prompt_end, self._tree.sprout())
+        origin = self._origins.setdefault(handle.prompt_end, self._tree.private_root())
         return self._tree.walk(origin, handle.tokens)
 
 
@@ -50,7 +50,7 @@ async def rehydrate(engine: TransformersEngine, handles: Sequence[KVHandle], acc
             job.exact = True
         return jobs
 
-    return [job.result is not None for job in await engine.driver.run(make)]
+    return [job.result is not None for job in await engine.engine_thread.run(make)]
 
 
 async def against_full(
@@ -70,13 +70,13 @@ async def against_full(
 
     def make() -> list[Distribution]:
         jobs: list[Distribution] = []
-        aside = Aside(tree)
+        aside = AuditPaths(tree)
         for handle in handles:
             jobs.append(Distribution(tree, aside.path(handle), account, aside=True).after(handle.prompt_end))
             jobs.append(Distribution(tree, handle.segment, account).after(handle.prompt_end))
         return jobs
 
-    return compared([job.result for job in await engine.driver.run(make)])
+    return compared([job.result for job in await engine.engine_thread.run(make)])
 
 
 def compared(read: Sequence[object]) -> list[tuple[float, bool] | None]:

@@ -24,7 +24,7 @@ from rksc_tot.core.ledger import Ledger
 from rksc_tot.engine.attention.plan import Block
 from rksc_tot.engine.jobs.layer_readers import StateKeeper
 from rksc_tot.engine.model.forward import Forward
-from rksc_tot.engine.transformers_engine.rope_shift import Rotation
+from rksc_tot.engine.transformers_engine.rope_shift import RopeShift
 
 
 class Overlap(NamedTuple):
@@ -66,7 +66,7 @@ def take_over(
     reference: Segment,
     branch: Segment,
     shared: Overlap,
-    rotation: Rotation,
+    rotation: RopeShift,
     payer: Payer | None = None,
 ) -> None:
     """Give ``branch`` slots for all its tokens, and those of head and run the KV of a resident ``reference``, on the account of
@@ -111,16 +111,16 @@ def compute_rest(
             Block([branch], p.start, branch.tokens[p.start : p.stop], branch.slots[p.start : p.stop]) for p in piece
         ]
         rows = sum(map(len, piece))
-        keeper = None
+        compressor = None
         if not pieces:
             blocks[-1].logits_at = [len(piece[-1]) - 1]
-            keeper = StateKeeper([rows - 1], [branch]) if forward.lens else None
+            compressor = StateKeeper([rows - 1], [branch]) if forward.lens else None
         plan = forward.plan(blocks)
-        logits = forward.run(plan, tree.pool.extent, [keeper] if keeper else [])
+        logits = forward.run(plan, tree.pool.extent, [compressor] if compressor else [])
         if not pieces:
             branch.logits = logits[0].clone()
-        if keeper:
-            keeper.settle()
+        if compressor:
+            compressor.settle()
         ledger.forward_passes += 1
         ledger.prefill_tokens += rows
         ledger.distinct_tokens += rows

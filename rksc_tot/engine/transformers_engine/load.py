@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rksc_tot.core.errors import ConfigError, MissingExtra, ModelLoadError
 from rksc_tot.core.sizes import OFFLOAD_BUDGET, kv_bytes
-from rksc_tot.policies.compression.base import KeepPolicy, keep_policy
+from rksc_tot.policies.compression.base import CompressionPolicy, compression_policy
 from rksc_tot.policies.eviction.base import EvictionPolicy, eviction_policy
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def load_engine(
     device: str = "cpu",
     kv_budget: int | str = 1 << 30,
     eviction: str | EvictionPolicy = "rsbcm",
-    keep: str | KeepPolicy | None = None,
+    compress: str | CompressionPolicy | None = None,
     lossless: bool | Lossless = False,
     offload: str | OffloadStore | None = None,
     offload_budget: int | str = OFFLOAD_BUDGET,
@@ -57,12 +57,12 @@ def load_engine(
         What goes first when room is needed: ``rsbcm``, ``lru``, ``lfu``, ``random``, ``none``, or a policy of your own
         (entry point ``rksc_tot.eviction``, ``module:attribute``, or an :class:`~rksc_tot.policies.eviction.base.EvictionPolicy`).
         What goes is computed again when it is visited, with the same outcome.
-    keep
+    compress
         What stays of paths or thoughts that may not keep all their KV: ``random_attention``, ``streaming``, ``snapkv``,
-        ``arborkv``, or a policy with settings of its own (entry point ``rksc_tot.keep``, ``module:attribute``, or a
-        :class:`~rksc_tot.policies.compression.base.KeepPolicy`). What is computed upon the rest is not exact, and says so. None: all stays.
+        ``arborkv``, or a policy with settings of its own (entry point ``rksc_tot.compression``, ``module:attribute``, or a
+        :class:`~rksc_tot.policies.compression.base.CompressionPolicy`). What is computed upon the rest is not exact, and says so. None: all stays.
     lossless
-        Whether what is written upon the rest is a draft only, verified upon all KV, so that results are those of no ``keep``;
+        Whether what is written upon the rest is a draft only, verified upon all KV, so that results are those of no ``compress``;
         or a :class:`~rksc_tot.policies.compression.lossless.Lossless` with its settings.
     offload
         Where KV goes that leaves memory and may be wanted again: ``cpu`` (the host's memory) or ``disk`` (a file). It is copied
@@ -91,7 +91,7 @@ def load_engine(
         A GGUF file without the extra ``gguf``.
     """
     memory = memory_settings(
-        kv_budget=kv_budget, eviction=eviction, keep=keep, lossless=lossless,
+        kv_budget=kv_budget, eviction=eviction, compress=compress, lossless=lossless,
         offload=offload, offload_budget=offload_budget, offload_folder=offload_folder,
     )  # fmt: skip  # before anything is loaded
     import torch
@@ -138,7 +138,7 @@ def memory_settings(
     *,
     kv_budget: int | str = 1 << 30,
     eviction: str | EvictionPolicy = "rsbcm",
-    keep: str | KeepPolicy | None = None,
+    compress: str | CompressionPolicy | None = None,
     lossless: bool | Lossless = False,
     offload: str | OffloadStore | None = None,
     offload_budget: int | str = OFFLOAD_BUDGET,
@@ -152,15 +152,15 @@ def memory_settings(
         It says which are wrong, or which one is missing.
     """
     settings: dict[str, Any] = {"kv_budget": kv_bytes(kv_budget, "kv_budget")}
-    settings |= {"eviction": eviction_policy(eviction), "keep": keep_policy(keep)}
+    settings |= {"eviction": eviction_policy(eviction), "compress": compression_policy(compress)}
     if not isinstance(lossless, bool):
         from rksc_tot.policies.compression.lossless import lossless_settings
 
         lossless_settings(lossless)
-    if lossless and keep is None:
+    if lossless and compress is None:
         raise ConfigError(
             "lossless means to verify what was drafted upon reduced KV, and nothing reduces it",
-            hint="name a keep policy, or leave lossless out",
+            hint="name a compression policy, or leave lossless out",
         )
     where = {"offload": offload, "offload_budget": offload_budget, "offload_folder": offload_folder}
     if offload is not None:

@@ -22,25 +22,25 @@ from rksc_tot.engine.attention.plan import Block
 from rksc_tot.engine.base import Account
 from rksc_tot.engine.jobs.job import Job
 from rksc_tot.engine.jobs.layer_readers import StateKeeper
-from rksc_tot.engine.scheduler.batch import claim, compute
-from rksc_tot.engine.scheduler.scheduler import Stepper
+from rksc_tot.engine.scheduler.batch import compute, schedule
+from rksc_tot.engine.scheduler.scheduler import Scheduler
 from rksc_tot.engine.transformers_engine.engine import TransformersEngine
 from rksc_tot.engine.transformers_engine.handle import KVHandle
 from rksc_tot.engine.transformers_engine.kv_splice import compute_rest, overlap, take_over
-from rksc_tot.engine.transformers_engine.rope_shift import PROBES, Rotation, find_rotation
-from rksc_tot.policies.asks import GATES, Phrasing, Signals, sigma, wording
+from rksc_tot.engine.transformers_engine.rope_shift import PROBES, RopeShift, find_rotation
+from rksc_tot.policies.asks import GATES, PromptReuse, Signals, sigma, wording
 
 MOST_KEPT = 4  # the part of the KV budget that may hold what cannot be evicted: 1/4
 
 
-class Audit(NamedTuple):
+class ReuseAudit(NamedTuple):
     """What the exact computation says: KL(exact || shared) of the next token, nats, and whether the likeliest is the same."""
 
     kl: float
     same: bool
 
 
-class Verdict(NamedTuple):
+class ReuseDecision(NamedTuple):
     """What became of a prompt under other wording.
 
     ``kept``: whether it stands on KV that it took over; if not, ``why`` not. ``exact``: tokens of the head it has in common
@@ -57,17 +57,17 @@ class Verdict(NamedTuple):
     wording: str
     signals: Signals | None = None
     gate: float | None = None
-    audit: Audit | None = None
+    audit: ReuseAudit | None = None
 
 
-class Phrasings:
+class PromptReuser:
     """Shares KV between wordings on one engine. Whoever calls has the stepper's books to himself."""
 
-    def __init__(self, stepper: Stepper) -> None:
-        self._stepper = stepper
-        self._rotation: Rotation | None = None
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self._rotation: RopeShift | None = None
 
-    def rotation(self) -> Rotation:
+    def rotation(self) -> RopeShift:
         """How this model's keys are moved, found and proved once.
 
         Raises
@@ -76,7 +76,7 @@ class Phrasings:
             If its positions are not rotary.
         """
         if self._rotation is None:
-            tree, forward = self._stepper.tree, self._stepper.forward
+            tree, forward = self._scheduler.tree, self._scheduler.forward
             tree.make_room(len(PROBES))
             slots = tree.pool.allocate(len(PROBES))
             try:
@@ -86,8 +86,8 @@ class Phrasings:
         return self._rotation
 
     def open(
-        self, exact: Segment, reference: Segment, rule: Phrasing, account: Account, key: int
-    ) -> tuple[Segment | None, Verdict]:
+        self, exact: Segment, reference: Segment, rule: PromptReuse, account: Account, key: int
+    ) -> tuple[Segment | None, ReuseDecision]:
         """Try to let the prompt that ends at ``exact`` stand on KV of the one that ends at ``reference``.
 
         Returns the segment on which it does, held for the caller, or None; and what was found. ``key`` seeds the audit.
@@ -97,44 +97,44 @@ class Phrasings:
         UnsupportedModel
             If the model's positions are not rotary.
         """
-        rotation, tree = self.rotation(), self._stepper.tree
+        rotation, tree = self.rotation(), self._scheduler.tree
         lender, borrower = _tokens(reference), _tokens(exact)
         shared = overlap(lender, borrower)
         name = wording(lender, borrower, shared.source, shared.target, shared.length)
         run = shared.after(min(rule.recompute, shared.length))
-        sent_back = Verdict(False, None, run.head, 0, exact.end - run.head, name)
+        sent_back = ReuseDecision(False, None, run.head, 0, exact.end - run.head, name)
         if not tree.missing(exact):
             return None, sent_back._replace(why="it is resident as it stands")
         if run.head >= exact.end - 1:
             return None, sent_back._replace(why="it is the reference, token by token")
-        if any(segment.keep for segment in reference.lineage()):
+        if any(segment.irreplaceable for segment in reference.lineage()):
             return None, sent_back._replace(why="the reference itself stands on KV that it took over")
         if run.length < rule.least:
             return None, sent_back._replace(why=f"{run.length} tokens could be taken over, fewer than {rule.least}")
-        pinned = sum(len(segment.slots) for segment in tree.segments() if segment.keep) + len(borrower)
+        pinned = sum(len(segment.slots) for segment in tree.segments() if segment.irreplaceable) + len(borrower)
         if pinned > tree.pool.limit // MOST_KEPT:
             return None, sent_back._replace(
                 why=f"{pinned} tokens that may not be evicted would take more than 1/{MOST_KEPT} of the KV budget"
             )
         evicted = tree.evicted_tokens
-        branch = tree.walk(tree.sprout(keep=True), borrower)
+        branch = tree.walk(tree.private_root(irreplaceable=True), borrower)
         tree.hold(branch)
         tree.pin(branch)
         kept = False
         try:
-            with _Work(self._stepper, reference, account) as work:
+            with _Work(self._scheduler, reference, account) as work:
                 work.look()
-                if (limit := self._stepper.limit(account)) is not None:
+                if (limit := self._scheduler.limit(account)) is not None:
                     tree.make_room_within(len(borrower), limit, account)
-                take_over(self._stepper.forward, tree, reference, branch, run, rotation, work.payer)
-                compute_rest(self._stepper.forward, tree, branch, run, self._stepper.max_rows, account.ledger)
+                take_over(self._scheduler.forward, tree, reference, branch, run, rotation, work.payer)
+                compute_rest(self._scheduler.forward, tree, branch, run, self._scheduler.max_rows, account.ledger)
                 signals = _signals(branch, reference, rule, name)
             value, why = GATES[rule.gate](signals), rule.objection(signals)
             if why:
                 return None, sent_back._replace(why=why, signals=signals, gate=value)
-            verdict = Verdict(True, None, run.head, run.length, exact.end - run.taken, name, signals, value)
+            verdict = ReuseDecision(True, None, run.head, run.length, exact.end - run.taken, name, signals, value)
             if random.Random(stream_key(key, "audit")).random() < rule.audit:
-                with _Work(self._stepper, exact, account) as work:
+                with _Work(self._scheduler, exact, account) as work:
                     work.finish()
                     verdict = verdict._replace(audit=_audit(exact.logits, branch.logits))
             _book(account, verdict)
@@ -153,10 +153,10 @@ class Phrasings:
 class _Work(Job):
     """A prompt that is to be resident, and stays so meanwhile."""
 
-    def __init__(self, stepper: Stepper, tip: Segment, account: Account) -> None:
-        super().__init__(stepper.tree, tip, account, None)
-        stepper.tree.hold(tip)
-        self._stepper = stepper
+    def __init__(self, scheduler: Scheduler, tip: Segment, account: Account) -> None:
+        super().__init__(scheduler.tree, tip, account, None)
+        scheduler.tree.hold(tip)
+        self._scheduler = scheduler
 
     def tips(self) -> list[Segment]:
         return [self.base]
@@ -177,27 +177,27 @@ class _Work(Job):
         """Compute what is missing, and the hidden states of the last token where they are to be had."""
         while self.tree.missing(self.base):
             self._pass()
-        forward = self._stepper.forward
+        forward = self._scheduler.forward
         if self.base.states is None and forward.lens:
             last = Block(self.base.lineage(), self.base.end - 1, [self.base.tokens[-1]], [self.base.slots[-1]], [0])
-            keeper = StateKeeper([0], [self.base])
-            forward.run(forward.plan([last]), self.tree.pool.extent, [keeper])
-            keeper.settle()
+            compressor = StateKeeper([0], [self.base])
+            forward.run(forward.plan([last]), self.tree.pool.extent, [compressor])
+            compressor.settle()
             self.account.ledger.forward_passes += 1
             self.account.ledger.prefill_tokens += 1
             self.account.ledger.recomputed_tokens += 1
 
     def _pass(self) -> None:
-        stepper = self._stepper
-        made = claim(self.tree, self, self.base, stepper.max_rows, (self.base,), stepper.limit(self.account))
-        compute(stepper.forward, self.tree, [made])
+        scheduler = self._scheduler
+        made = schedule(self.tree, self, self.base, scheduler.max_rows, (self.base,), scheduler.limit(self.account))
+        compute(scheduler.forward, self.tree, [made])
 
 
 def _tokens(segment: Segment) -> list[int]:
     return [token for part in segment.lineage() for token in part.tokens]
 
 
-def _signals(branch: Segment, reference: Segment, rule: Phrasing, name: str) -> Signals:
+def _signals(branch: Segment, reference: Segment, rule: PromptReuse, name: str) -> Signals:
     logits = branch.logits.double()
     probabilities = logits.softmax(-1)
     (first, second), (likely, other) = (part.topk(2).values.tolist() for part in (logits, probabilities))
@@ -206,14 +206,14 @@ def _signals(branch: Segment, reference: Segment, rule: Phrasing, name: str) -> 
     return Signals(alike, first - second, likely - other, entropy, rule.harm.get(name))
 
 
-def _audit(exact: Tensor, shared: Tensor) -> Audit:
+def _audit(exact: Tensor, shared: Tensor) -> ReuseAudit:
     wanted, got = exact.double().log_softmax(-1), shared.double().log_softmax(-1)
-    return Audit(max(0.0, float((wanted.exp() * (wanted - got)).sum())), int(wanted.argmax()) == int(got.argmax()))
+    return ReuseAudit(max(0.0, float((wanted.exp() * (wanted - got)).sum())), int(wanted.argmax()) == int(got.argmax()))
 
 
-def _book(account: Account, verdict: Verdict) -> None:
+def _book(account: Account, verdict: ReuseDecision) -> None:
     """What was kept, and what its audit found; the decision is the likeliest next token."""
-    record = account.ledger.phrasing
+    record = account.ledger.prompt_reuse
     record.acted += 1
     record.tokens += verdict.reused
     if verdict.audit:
@@ -223,21 +223,21 @@ def _book(account: Account, verdict: Verdict) -> None:
         record.flips += not verdict.audit.same
 
 
-async def open_phrasing(
+async def open_variant(
     engine: TransformersEngine,
-    sharing: Phrasings,
+    sharing: PromptReuser,
     prompt: Prompt,
     reference: KVHandle,
-    rule: Phrasing,
+    rule: PromptReuse,
     account: Account,
     key: int = 0,
-) -> tuple[KVHandle, Verdict]:
+) -> tuple[KVHandle, ReuseDecision]:
     """A handle for a prompt that says in other words what ``reference`` says, and what became of it.
 
     Parameters
     ----------
     engine, sharing
-        The engine, and the one :class:`Phrasings` on its stepper.
+        The engine, and the one :class:`PromptReuser` on its stepper.
     prompt
         As for :meth:`~rksc_tot.engine.base.Engine.open`.
     reference
@@ -265,10 +265,10 @@ async def open_phrasing(
     engine._check(reference)
     exact = engine.open(prompt, account)
 
-    def work() -> tuple[Segment | None, Verdict]:
+    def work() -> tuple[Segment | None, ReuseDecision]:
         return sharing.open(exact.segment, reference.segment, rule, account, key)
 
-    task = engine.driver.submit(work)
+    task = engine.engine_thread.submit(work)
     try:
         branch, verdict = await asyncio.wrap_future(task)
     except BaseException as error:
@@ -283,9 +283,9 @@ async def open_phrasing(
     return handle, verdict
 
 
-def _give_up(engine: TransformersEngine, exact: KVHandle, done: Future[tuple[Segment | None, Verdict]]) -> None:
+def _give_up(engine: TransformersEngine, exact: KVHandle, done: Future[tuple[Segment | None, ReuseDecision]]) -> None:
     """Nobody waits any more: give back what was opened."""
-    with engine.driver.books():
+    with engine.engine_thread.books():
         exact.released = True
         engine.cache.drop(exact.segment, prompt=True)
         if not done.cancelled() and done.exception() is None and (branch := done.result()[0]) is not None:

@@ -25,7 +25,7 @@ Angles = Callable[[Tensor], tuple[Tensor, Tensor]]
 """Cosines and sines ``[n, R]`` of positions ``[n]``."""
 
 
-class Turning(NamedTuple):
+class RopeTurn(NamedTuple):
     """How a layer turns keys: components ``first[i]`` and ``second[i]`` by the angle in column ``column[i]``."""
 
     angles: Angles
@@ -48,13 +48,13 @@ class Turning(NamedTuple):
         return moved
 
 
-class Rotation:
+class RopeShift:
     """Moves the keys of every layer to other positions; made by :func:`find_rotation`.
 
     ``difference``: largest relative error seen while proving it, over all layers.
     """
 
-    def __init__(self, turnings: Sequence[Turning | None], difference: float) -> None:
+    def __init__(self, turnings: Sequence[RopeTurn | None], difference: float) -> None:
         self._turnings = turnings
         self.difference = difference
 
@@ -65,7 +65,7 @@ class Rotation:
 
 
 @torch.inference_mode()
-def find_rotation(forward: Forward, slots: Sequence[int], extent: int) -> Rotation:
+def find_rotation(forward: Forward, slots: Sequence[int], extent: int) -> RopeShift:
     """The rotation of a model, proved on keys that it computes into ``slots``, as many free rows of the arena as :data:`PROBES`.
 
     Raises
@@ -88,12 +88,12 @@ def find_rotation(forward: Forward, slots: Sequence[int], extent: int) -> Rotati
     source = torch.tensor([p for p, _ in PROBES], device=device)
     target = torch.tensor([p for _, p in PROBES], device=device)
     every = [angles for call in calls if (angles := _angles(*call)) is not None]
-    turnings: list[Turning | None] = []
+    turnings: list[RopeTurn | None] = []
     worst = 0.0
     for layer, ((keys, values), (wanted, same)) in enumerate(zip(at_source, at_target, strict=True)):
         tolerance = TOLERANCE[keys.element_size()]
-        best: tuple[float, Turning | None] = (_difference(keys, wanted), None)
-        for turning in _candidates(every, keys.shape[-1], source):
+        best: tuple[float, RopeTurn | None] = (_difference(keys, wanted), None)
+        for turning in _answers(every, keys.shape[-1], source):
             if best[0] <= tolerance / 100:
                 break
             found = _difference(turning.move(keys, source, target), wanted)
@@ -105,7 +105,7 @@ def find_rotation(forward: Forward, slots: Sequence[int], extent: int) -> Rotati
             )
         worst = max(worst, best[0])
         turnings.append(best[1])
-    return Rotation(turnings, worst)
+    return RopeShift(turnings, worst)
 
 
 def _alone(
@@ -141,7 +141,7 @@ def _angles(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     return at
 
 
-def _candidates(every: Sequence[Angles], width: int, source: Tensor) -> Iterator[Turning]:
+def _answers(every: Sequence[Angles], width: int, source: Tensor) -> Iterator[RopeTurn]:
     """All ways in which angles may turn keys of ``width`` components, the usual ones first."""
 
     def whole(values: Sequence[int] | range) -> Tensor:
@@ -159,7 +159,7 @@ def _candidates(every: Sequence[Angles], width: int, source: Tensor) -> Iterator
                         if column[-1] >= columns:
                             continue
                         for sign in (1, -1):
-                            yield Turning(angles, whole(first), whole(second), whole(column), sign)
+                            yield RopeTurn(angles, whole(first), whole(second), whole(column), sign)
 
 
 def _difference(keys: Tensor, wanted: Tensor) -> float:

@@ -41,14 +41,14 @@ async def left_out(
             engine.cache.discard(copy.segment, 0)
 
     try:
-        await asyncio.wrap_future(engine.driver.submit(make))
+        await asyncio.wrap_future(engine.engine_thread.submit(make))
         yield copies
         if [len(copy.segment.slots) for copy in copies] != sizes:
             raise _too_small()
     finally:
         for copy in copies:
             engine.release(copy)
-        await asyncio.wrap_future(engine.driver.submit(forget))
+        await asyncio.wrap_future(engine.engine_thread.submit(forget))
 
 
 def _copy(engine: TransformersEngine, tip: Segment, gap: range) -> Segment:
@@ -64,7 +64,7 @@ def _copy(engine: TransformersEngine, tip: Segment, gap: range) -> Segment:
     finally:
         tree.unpin(tip)
     slots = tree.pool.allocate(len(tokens))
-    place = tree.walk(tree.sprout(keep=True), tokens)
+    place = tree.walk(tree.private_root(irreplaceable=True), tokens)
     tree.store(place, slots)
     tree.hold(place)
     arena.reserve(tree.pool.extent)

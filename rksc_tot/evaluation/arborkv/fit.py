@@ -77,7 +77,7 @@ def fit_arborkv(
     problems : sequence
         Of the kind searches will meet, each of them once.
     engine : TransformersEngine
-        Made with ``keep=MEASURING``, and a KV budget that holds all of a search.
+        Made with ``compress=MEASURING``, and a KV budget that holds all of a search.
     strategy : Strategy or str
         How to search.
     seed : int
@@ -111,10 +111,10 @@ async def _fit_arborkv(
         raise ConfigError(
             f"{engine.name!r} has no KV to leave out", hint="measure on a model, such as one of load_engine"
         )
-    if engine.keep != MEASURING or engine.numerics["lossless"]:
+    if engine.compression != MEASURING or engine.numerics["lossless"]:
         raise ConfigError(
             f"{engine.name!r} keeps KV otherwise than it takes to measure what it is worth",
-            hint="load it with keep=MEASURING of rksc_tot.evaluation.arborkv.fit, and without lossless",
+            hint="load it with compress=MEASURING of rksc_tot.evaluation.arborkv.fit, and without lossless",
         )
     refuse_repeats(setup.task, problems)
     found: list[list[Sample]] = []

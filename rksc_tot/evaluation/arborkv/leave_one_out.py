@@ -16,8 +16,8 @@ from rksc_tot.engine.transformers_engine.engine import TransformersEngine
 from rksc_tot.engine.transformers_engine.handle import KVHandle
 from rksc_tot.evaluation.arborkv.ablated_paths import left_out
 from rksc_tot.search import Search
-from rksc_tot.search.expansion import Draft, Writer
-from rksc_tot.search.task_calls import judge, read_answer, read_verdict, validated
+from rksc_tot.search.expansion import CandidateThought, ThoughtGenerator
+from rksc_tot.search.task_calls import accept_thought, read_answer, read_verdict, validated
 
 
 class Sample(NamedTuple):
@@ -75,7 +75,7 @@ async def _samples_at(search: Search, engine: TransformersEngine, tip: Tip) -> l
     spans = [range(above.length, own.length) for above, own in pairwise(handles)]
     features = [_features(engine, node, span, handles[-1]) for node, span in zip(nodes, spans, strict=True)]
     gaps = [range(0), *(span[:-1] for span in spans)]
-    writer = Writer(search.task, search.problem, engine, search.account, (search.seed, str(search.problem)))
+    writer = ThoughtGenerator(search.task, search.problem, engine, search.account, (search.seed, str(search.problem)))
     path = search.path(tip.node)
     async with left_out(engine, [(handles[-1], gap) for gap in gaps]) as copies:
         stand_ins = [tip.node.model_copy() for _ in copies]
@@ -109,11 +109,11 @@ def _features(engine: TransformersEngine, node: Node, span: range, tip: KVHandle
     )
 
 
-def answers_of(task: Task, problem: Any, path: Path, drafts: Sequence[Draft]) -> Counter[str]:
+def answers_of(task: Task, problem: Any, path: Path, drafts: Sequence[CandidateThought]) -> Counter[str]:
     """The answers among what was written after a path, each with how many branches gave it."""
     answers: Counter[str] = Counter()
     for draft in drafts:
-        found = draft.fault or judge(task, problem, path, draft.text)
+        found = draft.fault or accept_thought(task, problem, path, draft.text)
         if not isinstance(found, str) and found.finished:
             answer, _ = read_answer(task, problem, Path((*path, found.thought)))
             if answer is not None:

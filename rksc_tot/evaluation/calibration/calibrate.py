@@ -13,7 +13,7 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 from rksc_tot.api.solve import asolve
 from rksc_tot.api.sync import run_async
 from rksc_tot.core.errors import ConfigError, RkscTotError, TaskError
-from rksc_tot.core.plugins.user_code import Raised, guarded, shown
+from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code, shown
 from rksc_tot.core.seeds import stream_key
 from rksc_tot.core.task import Path, Task
 from rksc_tot.engine.base import Engine
@@ -22,7 +22,7 @@ from rksc_tot.evaluation.calibration.testing import outcomes_of
 from rksc_tot.evaluation.problems import refuse_repeats
 from rksc_tot.policies.early_exit.learn_then_test import examples_needed
 from rksc_tot.search.approximate.calibration import Calibration, Probe
-from rksc_tot.search.approximate.fingerprint import Wording, revision_of, weights_of, wording_of
+from rksc_tot.search.approximate.fingerprint import TaskFingerprint, revision_of, task_fingerprint, weights_of
 from rksc_tot.search.task_calls import validated
 from rksc_tot.tasks import load_task
 
@@ -33,7 +33,7 @@ JSON: TypeAdapter[Any] = TypeAdapter(JsonValue)
 FITTING = 5  # one problem of so many makes the candidates
 
 
-class Options(TypedDict, total=False):
+class CalibrationOptions(TypedDict, total=False):
     """What :func:`calibrate` hands on to :func:`acalibrate`."""
 
     strategy: Strategy | str
@@ -44,7 +44,9 @@ class Options(TypedDict, total=False):
     on_problem: Callable[[Any], None]
 
 
-def calibrate(task: Task | str, problems: Sequence[Any], *, engine: Engine, **options: Unpack[Options]) -> Calibration:
+def calibrate(
+    task: Task | str, problems: Sequence[Any], *, engine: Engine, **options: Unpack[CalibrationOptions]
+) -> Calibration:
     """:func:`acalibrate` for code that is not async."""
     return run_async(acalibrate(task, problems, engine=engine, **options))
 
@@ -192,18 +194,18 @@ def _check(task: Task, problems: Sequence[Any], fitting: int, engine: Engine, de
 def _asks(task: Task, problem: Any) -> bool:
     """Whether there may be a question; one that fails for want of a thought is a question all the same."""
     try:
-        with guarded("question", RkscTotError):
+        with calling_user_code("question", RkscTotError):
             return task.question(validated(task, problem), Path()) is not None
-    except (Raised, RkscTotError):
+    except (UserCodeError, RkscTotError):
         return True
 
 
-def _probe(task: Task, searched: Sequence[Searched]) -> tuple[Probe, Wording]:
+def _probe(task: Task, searched: Sequence[Searched]) -> tuple[Probe, TaskFingerprint]:
     """A path at which the task has a question, of the first problem that has one."""
     for problem, path, _, _ in searched:
         for thoughts in (path[:1], []):
             try:
-                wording = wording_of(task, problem, thoughts)
+                wording = task_fingerprint(task, problem, thoughts)
             except TaskError:  # it does not read back what it has made of a thought
                 continue
             if wording.labels:
@@ -211,7 +213,7 @@ def _probe(task: Task, searched: Sequence[Searched]) -> tuple[Probe, Wording]:
     raise TaskError("the task has no question to be answered early", hint="write Task.question")
 
 
-def _check_labels(searched: Sequence[Searched], wording: Wording) -> None:
+def _check_labels(searched: Sequence[Searched], wording: TaskFingerprint) -> None:
     sets = {labels for each in searched for labels in each.harvest.labels}
     if sets - {wording.labels}:
         raise TaskError(

@@ -22,14 +22,14 @@ from rksc_tot.verifiers.lm_value import LMValue
 Trace = tuple[tuple[float, ...], ...]
 
 
-class Verdict(NamedTuple):
+class TriedDecision(NamedTuple):
     """What a rule did with one example: which share of its work it saved, and whether the decision is another one."""
 
     saved: float
     wrong: bool
 
 
-Trial = Callable[[Any, Any], Verdict | None]
+Trial = Callable[[Any, Any], TriedDecision | None]
 """(rule, example): None where the rule did not act."""
 
 
@@ -38,10 +38,10 @@ class Moment(NamedTuple):
 
     ended: float
     running: float
-    verdict: Verdict
+    verdict: TriedDecision
 
 
-class Group(NamedTuple):
+class SiblingGroup(NamedTuple):
     """The branches below one node: the confidence of each, its score by the verifier in full, and how they were written."""
 
     confidences: tuple[float, ...]
@@ -55,7 +55,7 @@ class Harvest:
 
     labels: set[tuple[str, ...]] = field(default_factory=set)
     traces: list[Trace] = field(default_factory=list)
-    groups: list[Group] = field(default_factory=list)
+    groups: list[SiblingGroup] = field(default_factory=list)
     outside: list[bool] = field(default_factory=list)
 
     def one_of_each(self, rng: random.Random) -> Harvest:
@@ -91,7 +91,7 @@ class TracedValue(LMValue):
         return self._harvest
 
 
-def groups_of(tree: ReasoningTree) -> list[Group]:
+def groups_of(tree: ReasoningTree) -> list[SiblingGroup]:
     """Siblings, two or more, that all have been scored, and drawn on their own path."""
     found = []
     for parent in tree:
@@ -99,7 +99,7 @@ def groups_of(tree: ReasoningTree) -> list[Group]:
         scored = [(logprobs, score) for logprobs, score in branches if score is not None and logprobs]
         if len(scored) == len(branches) > 1:
             logprobs, scores = zip(*scored, strict=True)
-            found.append(Group(tuple(map(confidence, logprobs)), scores, moments_of(logprobs, scores)))
+            found.append(SiblingGroup(tuple(map(confidence, logprobs)), scores, moments_of(logprobs, scores)))
     return found
 
 
@@ -110,7 +110,7 @@ def moments_of(logprobs: Sequence[Sequence[float]], scores: Sequence[float]) -> 
     for now in range(min(lengths), max(lengths)):
         ended = [n for n, length in enumerate(lengths) if length <= now]
         running = [n for n, length in enumerate(lengths) if length > now]
-        verdict = Verdict(
+        verdict = TriedDecision(
             sum(lengths[n] - now for n in running) / sum(lengths),
             falls_short(max(scores[n] for n in ended), scores),
         )
@@ -119,22 +119,22 @@ def moments_of(logprobs: Sequence[Sequence[float]], scores: Sequence[float]) -> 
     return tuple(found)
 
 
-def try_exit(rule: ExitRule, trace: Trace) -> Verdict | None:
+def try_exit(rule: ExitRule, trace: Trace) -> TriedDecision | None:
     """Stop at a layer: wrong if another label is the likeliest there than at the end."""
     layer = exit_layer(rule, trace)
     if layer is None:
         return None
-    return Verdict(1 - layer / len(trace), likeliest(trace[layer - 1]) != likeliest(trace[-1]))
+    return TriedDecision(1 - layer / len(trace), likeliest(trace[layer - 1]) != likeliest(trace[-1]))
 
 
-def try_skip(rule: VerifySkip, group: Group) -> Verdict | None:
+def try_skip(rule: VerifySkip, group: SiblingGroup) -> TriedDecision | None:
     """Do not verify: wrong if the most confident branch is not one of the best by the verifier."""
     if not rule.decisive(group.confidences):
         return None
-    return Verdict(1.0, falls_short(group.scores[likeliest(group.confidences)], group.scores))
+    return TriedDecision(1.0, falls_short(group.scores[likeliest(group.confidences)], group.scores))
 
 
-def try_rivals(rule: RivalStop, group: Group) -> Verdict | None:
+def try_rivals(rule: RivalStop, group: SiblingGroup) -> TriedDecision | None:
     """Stop writing: wrong if none of the best by the verifier had ended by then."""
     for moment in group.moments:
         if rule.decisive([moment.ended], [moment.running]):

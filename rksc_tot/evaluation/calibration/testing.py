@@ -12,7 +12,7 @@ from rksc_tot.evaluation.calibration.candidate_rules import Candidate, entropy_r
 from rksc_tot.evaluation.calibration.examples import Harvest, Trace, Trial, try_exit, try_rivals, try_skip
 from rksc_tot.policies.early_exit.cgee import RivalStop, VerifySkip, likeliest
 from rksc_tot.policies.early_exit.learn_then_test import at_most, examples_needed, fixed_sequence
-from rksc_tot.search.approximate.calibration import Outcome, Step
+from rksc_tot.search.approximate.calibration import MechanismOutcome, TestStep
 
 MOST_FITTED = 8000  # nodes and groups the candidates are made on
 MOST_OUTSIDE = 0.1  # share of nodes at which the model may prefer to say something else than a label
@@ -21,7 +21,7 @@ Mechanism = Literal["exit", "other", "skip", "rivals"]
 
 def outcomes_of(
     fit: Sequence[Harvest], test: Sequence[Harvest], delta: float, alpha: float, seed: int
-) -> dict[Mechanism, Outcome[Any]]:
+) -> dict[Mechanism, MechanismOutcome[Any]]:
     """What becomes of each mechanism.
 
     Parameters
@@ -44,7 +44,7 @@ def outcomes_of(
     exits = [_tested(rules, try_exit, asked, traces, delta, alpha, "node") for rules in families]
     off = _unfit(asked, traces, outside, delta, alpha)
     if off is not None:
-        exits = [Outcome(examples=each.examples, walk=each.walk, refused=off) for each in exits]
+        exits = [MechanismOutcome(examples=each.examples, walk=each.walk, refused=off) for each in exits]
     tested = [group for harvest in test for group in harvest.groups]
     return {
         "exit": exits[0],
@@ -95,22 +95,22 @@ def _some(rows: list[Any], rng: random.Random) -> list[Any]:
 def _tested(
     rules: Sequence[Candidate], trial: Trial, examples: Sequence[Any], fitted: Sequence[Any], delta: float, alpha: float,
     what: str,
-) -> Outcome[Any]:  # fmt: skip
+) -> MechanismOutcome[Any]:  # fmt: skip
     """Walk from the first candidate that, by the fitting part, acts often enough to be tested, to the first that fails."""
     needed = examples_needed(delta, alpha)
     while len(rules) > 1 and _surely(_share(rules[0][1], trial, fitted), len(examples)) < needed:
         rules = rules[1:]
     verdicts = [[trial(rule, example) for example in examples] for _, rule in rules]
     counts = [(sum(v is not None for v in found), sum(v.wrong for v in found if v is not None)) for found in verdicts]
-    walk: tuple[Step[Any], ...] = tuple(
-        Step(level=level, rule=rule, n=n, k=k, p=p, saved=sum(v.saved for v in found if v) / len(found))
+    walk: tuple[TestStep[Any], ...] = tuple(
+        TestStep(level=level, rule=rule, n=n, k=k, p=p, saved=sum(v.saved for v in found if v) / len(found))
         for (level, rule), found, (n, k, p, _) in zip(
             rules, verdicts, fixed_sequence(counts, delta, alpha), strict=False
         )
     )
     passed = sum(step.p <= alpha for step in walk)
     if passed:
-        return Outcome(examples=len(examples), walk=walk, chosen=passed - 1)
+        return MechanismOutcome(examples=len(examples), walk=walk, chosen=passed - 1)
     if not walk:
         why = (
             f"on the fitting part no threshold keeps the errors within {levels(delta)[-1]:.1%}, twice what is asked for"
@@ -124,7 +124,7 @@ def _tested(
         why = (
             f"the strictest candidate errs at {walk[0].k} of {walk[0].n} {what}s: p = {walk[0].p:.2g}, above {alpha:g}"
         )
-    return Outcome(examples=len(examples), walk=walk, refused=why)
+    return MechanismOutcome(examples=len(examples), walk=walk, refused=why)
 
 
 def _surely(share: float, n: int) -> float:

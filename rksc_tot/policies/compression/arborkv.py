@@ -16,7 +16,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from rksc_tot.policies.compression.arborkv_fit import ArborFit, Finite, Theta
-from rksc_tot.policies.compression.base import Block, Kept, TreePolicy, View
+from rksc_tot.policies.compression.base import Kept, ThoughtBlock, TreePolicy, View
 from rksc_tot.policies.compression.selection import highest
 
 FARTHEST = 1e4  # nats: what is known no better than that is treated alike, so that sums stay exact enough
@@ -83,15 +83,15 @@ class ArborKV(TreePolicy):
     def heeds_attention(self) -> bool:
         return self.within == "attention" or self.theta[2] != 0
 
-    def value(self, block: Block) -> float:
+    def value(self, block: ThoughtBlock) -> float:
         """σ(θᵀφ + offset), 0..1."""
         return math.exp(_log_sigmoid(self._logit(block)))
 
-    def weight(self, block: Block) -> float:
+    def weight(self, block: ThoughtBlock) -> float:
         """By what a block's share of the budget is measured, 0..1: value · exp(-λ · distance)."""
         return math.exp(self._log_weight(block))
 
-    def allot(self, blocks: Sequence[Block], budget: int) -> list[int]:
+    def allot(self, blocks: Sequence[ThoughtBlock], budget: int) -> list[int]:
         """How many tokens each block keeps.
 
         Protected blocks keep all, the others the sinks and the tail they hold. What is left of the budget goes token by token
@@ -117,17 +117,17 @@ class ArborKV(TreePolicy):
         scores[max(0, len(view) - self.tail) :] = np.inf
         return highest(scores, budget, max(view.prompt, int(np.count_nonzero(view.positions < self.sinks))))
 
-    def _floor(self, block: Block) -> int:
+    def _floor(self, block: ThoughtBlock) -> int:
         if block.protected:
             return block.tokens
         return min(block.tokens, max(0, self.sinks - block.start) + max(0, self.tail - block.below))
 
-    def _logit(self, block: Block) -> float:
+    def _logit(self, block: ThoughtBlock) -> float:
         phi = (block.value, block.entropy, block.attention)
         terms = (weight * x for weight, x in zip(self.theta, phi, strict=True) if weight and not math.isnan(x))
         return max(-FARTHEST, min(FARTHEST, sum(terms, self.offset)))
 
-    def _log_weight(self, block: Block) -> float:
+    def _log_weight(self, block: ThoughtBlock) -> float:
         return _log_sigmoid(self._logit(block)) - self.decay * block.distance
 
 

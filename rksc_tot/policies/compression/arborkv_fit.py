@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic import Field, model_validator
 
 from rksc_tot.core.errors import ConfigError
-from rksc_tot.core.plugins.record_file import Sealed
+from rksc_tot.core.plugins.record_file import ChecksummedRecord
 
 Numbers = NDArray[np.float64]
 Count = Annotated[int, Field(ge=0)]
@@ -20,7 +20,7 @@ Theta = tuple[Finite, Finite, Finite]
 FEATURES = ("search value", "boundary entropy", "attention")
 
 
-class ArborFit(Sealed):
+class ArborFit(ChecksummedRecord):
     """θ and offset for one model on one task, and what they were fitted to.
 
     Parameters

@@ -61,7 +61,7 @@ class View:
         return int(self.positions.shape[-1])
 
 
-class KeepPolicy(Settings, ABC):
+class CompressionPolicy(Settings, ABC):
     """A pure choice of tokens. Derive from :class:`PathPolicy` or :class:`TreePolicy`, which say when it is asked.
 
     Parameters
@@ -70,7 +70,7 @@ class KeepPolicy(Settings, ABC):
         What the engine seeds ``rng`` with, besides the path and how often it was reduced.
     """
 
-    kind: ClassVar[str] = "keep policy"
+    kind: ClassVar[str] = "compression policy"
     name: ClassVar[str] = ""
     scope: ClassVar[Literal["path", "tree"]]
     seed: int = Field(0, ge=0)
@@ -115,7 +115,7 @@ class KeepPolicy(Settings, ABC):
         """
 
 
-class PathPolicy(KeepPolicy):
+class PathPolicy(CompressionPolicy):
     """Brings one path down to a budget, again and again as it grows. Its recent tokens are no concern of ``select``.
 
     Parameters
@@ -154,7 +154,7 @@ class PathPolicy(KeepPolicy):
             )
 
 
-class Block(NamedTuple):
+class ThoughtBlock(NamedTuple):
     """A closed thought, or the part of one that its siblings begin with as well, as a tree policy sees it.
 
     ``tokens``: of it that are resident. ``value``: of the search, higher is better. ``entropy``: of the token after it, nats.
@@ -174,7 +174,7 @@ class Block(NamedTuple):
     below: int = 0
 
 
-class TreePolicy(KeepPolicy):
+class TreePolicy(CompressionPolicy):
     """Brings the blocks of a whole tree down when the engine's KV budget is full: ``allot``, then ``select`` in each block.
 
     Parameters
@@ -187,14 +187,14 @@ class TreePolicy(KeepPolicy):
     rehydrate: bool = Field(True, description="whether a reduced block is made whole when the search comes back to it")
 
     @abstractmethod
-    def allot(self, blocks: Sequence[Block], budget: int) -> list[int]:
+    def allot(self, blocks: Sequence[ThoughtBlock], budget: int) -> list[int]:
         """How many tokens each block keeps, 0 to all of its own; no more in all than ``budget`` if that can be."""
 
 
-KEEP: Registry[KeepPolicy] = Registry(
-    kind="keep policy",
-    base=KeepPolicy,  # type: ignore[type-abstract]  # plug-ins are made, the base is not
-    group="rksc_tot.keep",
+KEEP: Registry[CompressionPolicy] = Registry(
+    kind="compression policy",
+    base=CompressionPolicy,  # type: ignore[type-abstract]  # plug-ins are made, the base is not
+    group="rksc_tot.compression",
     built_in={
         "arborkv": "rksc_tot.policies.compression.arborkv:ArborKV",
         "random_attention": "rksc_tot.policies.compression.random_attention:RandomAttention",
@@ -204,7 +204,7 @@ KEEP: Registry[KeepPolicy] = Registry(
 )
 
 
-def keep_policy(named: str | KeepPolicy | None) -> KeepPolicy | None:
+def compression_policy(named: str | CompressionPolicy | None) -> CompressionPolicy | None:
     """The policy of that name with its usual settings, or the policy itself; None keeps everything.
 
     Raises
@@ -212,12 +212,12 @@ def keep_policy(named: str | KeepPolicy | None) -> KeepPolicy | None:
     ConfigError
         If there is none of that name, or it is neither.
     """
-    if named is None or isinstance(named, KeepPolicy):
+    if named is None or isinstance(named, CompressionPolicy):
         return named
     given: object = named
-    if isinstance(given, type) and issubclass(given, KeepPolicy):
+    if isinstance(given, type) and issubclass(given, CompressionPolicy):
         name = given.__name__
-        raise ConfigError(f"keep is the class {name}", hint=f"make one of it, such as {name}(budget=256)")
+        raise ConfigError(f"compress is the class {name}", hint=f"make one of it, such as {name}(budget=256)")
     if isinstance(given, Mapping):
         settings = ", ".join(f"{key}={shown(given[key])}" for key in given if key != "name")
         _refuse_settings(given, given.get("name"), settings)
@@ -226,7 +226,7 @@ def keep_policy(named: str | KeepPolicy | None) -> KeepPolicy | None:
         _refuse_settings(given, written[1], written[2].replace(",", ", ") if plain else "setting=value")
     if not isinstance(given, str):
         hint = f"name one of {', '.join(KEEP.names())}, or derive your own from PathPolicy or TreePolicy"
-        raise ConfigError(f"keep is {shown(given)}", hint=hint)
+        raise ConfigError(f"compress is {shown(given)}", hint=hint)
     return KEEP.make(given)
 
 
@@ -236,6 +236,6 @@ def _refuse_settings(given: object, name: object, settings: str) -> None:
     if home is not None:
         module, made = home
         raise ConfigError(
-            f"keep is {shown(given)}",
+            f"compress is {shown(given)}",
             hint=f"in Python its class is given the settings, {made}({settings}), after from {module} import {made}",
         )

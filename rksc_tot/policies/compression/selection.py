@@ -6,37 +6,37 @@ from typing import Any
 
 import numpy as np
 
-from rksc_tot.core.errors import KeepError
-from rksc_tot.core.plugins.user_code import Raised, guarded, shown
+from rksc_tot.core.errors import CompressionError
+from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code, shown
 from rksc_tot.core.seeds import stream_key
-from rksc_tot.policies.compression.base import Floats, KeepPolicy, Kept, PathPolicy, View
+from rksc_tot.policies.compression.base import CompressionPolicy, Floats, Kept, PathPolicy, View
 
 
-def keep_rng(*names: object) -> np.random.Generator:
+def selection_rng(*names: object) -> np.random.Generator:
     """The private stream called by ``names`` (policy seed, path, how often it was reduced …): who draws first is no matter."""
     return np.random.Generator(np.random.Philox(key=stream_key(*names)))
 
 
-def chosen(policy: KeepPolicy, view: View, budget: int, rng: np.random.Generator) -> Kept:
-    """What a policy selects, see :meth:`KeepPolicy.select`, once it is known to be a selection.
+def chosen(policy: CompressionPolicy, view: View, budget: int, rng: np.random.Generator) -> Kept:
+    """What a policy selects, see :meth:`CompressionPolicy.select`, once it is known to be a selection.
 
     Raises
     ------
-    KeepError
+    CompressionError
         If it is none, or the policy fails; it names policy and fault.
     """
     name = f"{policy.kind} {policy.called!r}"
     try:
-        with guarded(f"its select, with {len(view)} tokens and a budget of {budget},", KeepError):
+        with calling_user_code(f"its select, with {len(view)} tokens and a budget of {budget},", CompressionError):
             kept = policy.select(view, budget, rng)
             sets = (view.layers, view.heads) if policy.per_head else ()
             pinned = policy.pinned(view) if isinstance(policy, PathPolicy) else 0
-    except Raised as raised:
+    except UserCodeError as raised:
         unseen = view.attention is None and "NoneType" in str(raised)
         hint = "override heeds_attention if it needs view.attention, which is None" if unseen else "correct the policy"
-        raise KeepError(f"{name}: {raised}", hint=hint) from raised.error
+        raise CompressionError(f"{name}: {raised}", hint=hint) from raised.error
     if fault := _fault(kept, (*sets, min(budget, len(view))), len(view), min(pinned, budget, len(view))):
-        raise KeepError(f"{name} {fault}", hint="correct its select, which says what it returns")
+        raise CompressionError(f"{name} {fault}", hint="correct its select, which says what it returns")
     return kept.astype(np.int64, copy=False)
 
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 from pydantic import Field, field_validator
 
-from rksc_tot.core.errors import KeepError
+from rksc_tot.core.errors import CompressionError
 from rksc_tot.policies.compression.base import Floats, Kept, PathPolicy, Sets, View
 from rksc_tot.policies.compression.selection import highest
 
@@ -49,7 +49,7 @@ class SnapKV(PathPolicy):
 
     def select(self, view: View, budget: int, rng: np.random.Generator) -> Kept:
         if view.attention is None:
-            raise KeepError(f"{self.kind} {self.name!r} needs attention, which was not measured")
+            raise CompressionError(f"{self.kind} {self.name!r} needs attention, which was not measured")
         attention = view.attention if self.per_head else view.attention.mean((0, 1))
         return highest(smoothed(attention, self.kernel), budget, self.pinned(view))
 

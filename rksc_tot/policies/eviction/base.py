@@ -13,7 +13,7 @@ from rksc_tot.core.plugins.settings import Settings
 from rksc_tot.core.seeds import stream_key
 
 
-class Candidate(NamedTuple):
+class EvictionCandidate(NamedTuple):
     """What a policy sees of a resident run of tokens below which nothing is resident.
 
     ``importance``: what :meth:`EvictionPolicy.importance` gave for the path or for the nearest rated one above it; infinite
@@ -44,7 +44,7 @@ class EvictionPolicy(Settings, ABC):
         return False
 
     @abstractmethod
-    def order(self, candidate: Candidate) -> tuple[float, ...]:
+    def order(self, candidate: EvictionCandidate) -> tuple[float, ...]:
         """Where a candidate stands: the smallest goes first, the lower id among equals."""
 
     def importance(self, score: float, depth: int, attention: float = 0.0) -> float:
@@ -61,7 +61,7 @@ class LRU(EvictionPolicy):
 
     name: ClassVar[str] = "lru"
 
-    def order(self, candidate: Candidate) -> tuple[float, ...]:
+    def order(self, candidate: EvictionCandidate) -> tuple[float, ...]:
         return (candidate.used_at,)
 
 
@@ -70,27 +70,27 @@ class LFU(EvictionPolicy):
 
     name: ClassVar[str] = "lfu"
 
-    def order(self, candidate: Candidate) -> tuple[float, ...]:
+    def order(self, candidate: EvictionCandidate) -> tuple[float, ...]:
         return (candidate.uses, candidate.used_at)
 
 
-class Random(EvictionPolicy):
+class RandomEviction(EvictionPolicy):
     """At random: each visit draws a number, and the lowest goes first."""
 
     name: ClassVar[str] = "random"
     seed: int = Field(0, ge=0)
 
-    def order(self, candidate: Candidate) -> tuple[float, ...]:
+    def order(self, candidate: EvictionCandidate) -> tuple[float, ...]:
         return (float(stream_key(self.seed, candidate.id, candidate.used_at)),)
 
 
-class Never(EvictionPolicy):
+class NoEviction(EvictionPolicy):
     """Nothing a handle refers to; a request that does not fit waits, and fails if it would wait for ever."""
 
     name: ClassVar[str] = "none"
     evicts_held: ClassVar[bool] = False
 
-    def order(self, candidate: Candidate) -> tuple[float, ...]:
+    def order(self, candidate: EvictionCandidate) -> tuple[float, ...]:
         return (candidate.used_at,)
 
 
@@ -102,8 +102,8 @@ EVICTION: Registry[EvictionPolicy] = Registry(
         "rsbcm": "rksc_tot.policies.eviction.rsbcm:RSBCM",
         "lru": "rksc_tot.policies.eviction.base:LRU",
         "lfu": "rksc_tot.policies.eviction.base:LFU",
-        "random": "rksc_tot.policies.eviction.base:Random",
-        "none": "rksc_tot.policies.eviction.base:Never",
+        "random": "rksc_tot.policies.eviction.base:RandomEviction",
+        "none": "rksc_tot.policies.eviction.base:NoEviction",
     },
 )
 

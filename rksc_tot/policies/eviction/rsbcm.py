@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from rksc_tot.policies.eviction.base import Candidate, EvictionPolicy
+from rksc_tot.policies.eviction.base import EvictionCandidate, EvictionPolicy
 
 
 class RSBCM(EvictionPolicy):
@@ -42,5 +42,5 @@ class RSBCM(EvictionPolicy):
         heed = 1 + self.attention_weight * attention
         return score / (depth + 1) * heed if score >= 0 else score * (depth + 1) / heed
 
-    def order(self, candidate: Candidate) -> tuple[float, ...]:
+    def order(self, candidate: EvictionCandidate) -> tuple[float, ...]:
         return (candidate.importance, candidate.used_at)

@@ -11,13 +11,13 @@ from typing import Annotated, Any, ClassVar, Generic, Literal, NoReturn, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
 from rksc_tot.core.errors import ConfigError, TaskError
-from rksc_tot.core.plugins.record_file import Sealed
+from rksc_tot.core.plugins.record_file import ChecksummedRecord
 from rksc_tot.core.plugins.user_code import shown
 from rksc_tot.core.task import Task
 from rksc_tot.engine.base import Engine
 from rksc_tot.policies.early_exit.cgee import EntropyStable, Margins, RivalStop, VerifySkip
 from rksc_tot.policies.early_exit.learn_then_test import at_most, upper_bound
-from rksc_tot.search.approximate.fingerprint import weights_of, wording_of
+from rksc_tot.search.approximate.fingerprint import task_fingerprint, weights_of
 
 R = TypeVar("R", bound=BaseModel)
 Count = Annotated[int, Field(ge=0, le=10**5)]
@@ -27,7 +27,7 @@ Exit = Annotated[Margins | EntropyStable, Field(discriminator="name")]
 AGAIN = "make one with rksc-tot calibrate"
 
 
-class Step(BaseModel, Generic[R]):
+class TestStep(BaseModel, Generic[R]):
     """One test of the walk.
 
     ``level``: share of errors that was tolerated on the fitting part when this rule was made. ``n``: test examples on which
@@ -44,7 +44,7 @@ class Step(BaseModel, Generic[R]):
     saved: Share
 
 
-class Outcome(BaseModel, Generic[R]):
+class MechanismOutcome(BaseModel, Generic[R]):
     """What became of one mechanism: a rule that passed, or why there is none, and the walk from strict to loose.
 
     ``examples``: how many test examples there were. ``chosen``: which step of ``walk`` is the rule, None if ``refused``.
@@ -52,12 +52,12 @@ class Outcome(BaseModel, Generic[R]):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     examples: Count
-    walk: Annotated[tuple[Step[R], ...], Field(max_length=1000)] = ()
+    walk: Annotated[tuple[TestStep[R], ...], Field(max_length=1000)] = ()
     chosen: Annotated[int, Field(ge=0)] | None = None
     refused: str | None = None
 
     @model_validator(mode="after")
-    def _one_or_the_other(self) -> Outcome[R]:
+    def _one_or_the_other(self) -> MechanismOutcome[R]:
         if (self.chosen is None) == (self.refused is None):
             raise ValueError("a mechanism has either a chosen step or the reason why it is refused")
         if self.chosen is not None and self.chosen >= len(self.walk):
@@ -67,7 +67,7 @@ class Outcome(BaseModel, Generic[R]):
         return self
 
     @property
-    def step(self) -> Step[R] | None:
+    def step(self) -> TestStep[R] | None:
         """The last step that passed."""
         return None if self.chosen is None else self.walk[self.chosen]
 
@@ -90,7 +90,7 @@ class Probe(BaseModel):
     thoughts: tuple[str, ...] = ()
 
 
-class Calibration(Sealed):
+class Calibration(ChecksummedRecord):
     """Which decisions may be taken early for one model on one task, with what guarantee.
 
     Of the decisions a rule here takes early, at most a share ``delta`` differ from those taken in full, with confidence
@@ -123,15 +123,15 @@ class Calibration(Sealed):
     fitting: Count
     outside: Share
     date: dt.date
-    exit: Outcome[Exit]
-    other: Outcome[Exit]
-    skip: Outcome[VerifySkip]
-    rivals: Outcome[RivalStop]
+    exit: MechanismOutcome[Exit]
+    other: MechanismOutcome[Exit]
+    skip: MechanismOutcome[VerifySkip]
+    rivals: MechanismOutcome[RivalStop]
 
     @model_validator(mode="after")
     def _holds_together(self) -> Calibration:
         for name in ("exit", "other", "skip", "rivals"):
-            outcome: Outcome[Any] = getattr(self, name)
+            outcome: MechanismOutcome[Any] = getattr(self, name)
             if not outcome.passes(self.delta, self.alpha):
                 raise ValueError(
                     f"the rule under {name!r} does not pass its test at delta {self.delta} and alpha {self.alpha}"
@@ -147,7 +147,7 @@ class Calibration(Sealed):
         """Which of ``exit``, ``skip`` and ``rivals`` passed."""
         return [name for name in ("exit", "skip", "rivals") if getattr(self, name).rule is not None]
 
-    def bound(self, outcome: Outcome[Any]) -> float | None:
+    def bound(self, outcome: MechanismOutcome[Any]) -> float | None:
         """One-sided upper bound, at confidence 1 - ``alpha``, of the error rate of the rule of an outcome."""
         return None if outcome.step is None else upper_bound(outcome.step.k, outcome.step.n, self.alpha)
 
@@ -187,7 +187,7 @@ class Calibration(Sealed):
                 self._refuse(f"{what} were {made_for} of {self.model!r}, and are {there} of {engine.name!r}")
         wording = None
         with contextlib.suppress(TaskError):
-            wording = wording_of(task, self.probe.problem, self.probe.thoughts)
+            wording = task_fingerprint(task, self.probe.problem, self.probe.thoughts)
         if wording is None:
             self._refuse(f"the task {task.name or type(task).__name__!r} does not take {shown(self.probe.problem)}")
         elif wording.labels != self.labels:

@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from rksc_tot.core.errors import CacheError
-from rksc_tot.core.ledger import ApproximateScores, ReducedKV
+from rksc_tot.core.ledger import ApproximateScores, CompressedKV
 from rksc_tot.core.tree import Node
-from rksc_tot.engine.base import Account, KeepingEngine, LabelRequest, LabelScores
+from rksc_tot.engine.base import Account, CompressingEngine, LabelRequest, LabelScores
 
 AUDIT = 0.03
 """Share that is audited where nothing else is said."""
@@ -18,8 +18,8 @@ TINY = 1e-300  # in place of a probability of 0
 ENOUGH = 4  # audits before anything is said of what they found
 
 
-class Reductions:
-    """Audits what a keep policy does to a search.
+class CompressionAudit:
+    """Audits what a compression policy does to a search.
 
     Parameters
     ----------
@@ -36,7 +36,7 @@ class Reductions:
     def __init__(
         self,
         audit: float,
-        engine: KeepingEngine,
+        engine: CompressingEngine,
         account: Account,
         rng: Callable[..., random.Random],
         warn: Callable[[str, str], None],
@@ -47,10 +47,10 @@ class Reductions:
 
     async def audit(self, nodes: Sequence[Node]) -> None:
         """Compare what comes after new thoughts with what would upon their full paths; the first of a search always."""
-        chosen = [n for n in nodes if not n.exact and n._handle is not None and self._draws("keep", n.branch)]
+        chosen = [n for n in nodes if not n.exact and n._handle is not None and self._draws("compression", n.branch)]
         if not chosen:
             return
-        row = self._account.ledger.keep
+        row = self._account.ledger.compression
         try:
             found = await self._engine.against_full([node._handle for node in chosen], self._account)
         except CacheError:
@@ -60,7 +60,9 @@ class Reductions:
             if pair is not None:
                 _count(row, pair[0], pair[1])
         self._alarm(
-            "keep", row, "after {} of the {} thoughts audited so far the model goes on otherwise than upon all their KV"
+            "compression",
+            row,
+            "after {} of the {} thoughts audited so far the model goes on otherwise than upon all their KV",
         )
 
     async def audit_scores(self, requests: Sequence[LabelRequest], replies: Sequence[LabelScores | None]) -> None:
@@ -98,12 +100,12 @@ class Reductions:
         """There is none for the full path: that is why it was reduced."""
         self._warn("audit", "reduced KV was not audited: there is no room for the full KV of a path beside it")
 
-    def _alarm(self, topic: str, row: ReducedKV | ApproximateScores, found: str) -> None:
+    def _alarm(self, topic: str, row: CompressedKV | ApproximateScores, found: str) -> None:
         if row.audited >= ENOUGH and 2 * row.flips > row.audited:
-            self._warn(topic, f"{found.format(row.flips, row.audited)}; let the keep policy keep more")
+            self._warn(topic, f"{found.format(row.flips, row.audited)}; let the compression policy keep more")
 
 
-def _count(row: ReducedKV | ApproximateScores, divergence: float, same: bool) -> None:
+def _count(row: CompressedKV | ApproximateScores, divergence: float, same: bool) -> None:
     row.audited += 1
     row.kl += divergence
     row.flips += not same

@@ -22,7 +22,7 @@ Bounds = tuple[float, float]
 
 
 @dataclass
-class Gate:
+class EarlyExit:
     """The early decisions of one search.
 
     Parameters

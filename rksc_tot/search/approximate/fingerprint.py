@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rksc_tot.core.errors import TaskError
-from rksc_tot.core.plugins.user_code import Raised, guarded
+from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code
 from rksc_tot.core.task import Path, Task
-from rksc_tot.search.approximate.prompt_variants import other_phrasings
-from rksc_tot.search.task_calls import judge, judge_root, validated
+from rksc_tot.search.approximate.prompt_variants import other_variants
+from rksc_tot.search.task_calls import accept_root, accept_thought, validated
 from rksc_tot.search.validation import question_fault
 
 if TYPE_CHECKING:
@@ -26,14 +26,14 @@ PLACES = (
 )  # of a config: say nothing of the model itself
 
 
-class Wording(NamedTuple):
+class TaskFingerprint(NamedTuple):
     """What a model reads of a task at one path. ``labels``: of the question, empty where there is none."""
 
     hash: str
     labels: tuple[str, ...]
 
 
-def wording_of(task: Task, problem: Any, thoughts: Sequence[str]) -> Wording:
+def task_fingerprint(task: Task, problem: Any, thoughts: Sequence[str]) -> TaskFingerprint:
     """The hash over prompt, thoughts, question, labels and their worth; the thoughts are read again by the task.
 
     Raises
@@ -42,26 +42,26 @@ def wording_of(task: Task, problem: Any, thoughts: Sequence[str]) -> Wording:
         If the problem does not fit the task, or the task does not take the thoughts.
     """
     valid = validated(task, problem)
-    prompt, _ = judge_root(task, valid)
+    prompt, _ = accept_root(task, valid)
     path = Path()
     for text in thoughts:
-        found = judge(task, valid, path, text)
+        found = accept_thought(task, valid, path, text)
         if isinstance(found, str):
             raise TaskError(f"the task does not take the thought {text!r}: {found}")
         path = Path((*path, found.thought))
     try:
-        with guarded("question"):
+        with calling_user_code("question"):
             question = task.question(valid, path)
-    except Raised as raised:
+    except UserCodeError as raised:
         raise TaskError(str(raised)) from raised.error
     if question is not None and (fault := question_fault(question)):
         raise TaskError(fault)
     asked = None if question is None else [question.text, list(question.labels.items())]
-    others = other_phrasings(task, valid, prompt)
+    others = other_variants(task, valid, prompt)
     told = [prompt, task.stop[0] if task.keep_stop and task.stop else "", [thought.text for thought in path], asked,
             *([others] if others else [])]  # fmt: skip
     labels = () if question is None else tuple(question.labels)
-    return Wording(_hash(json.dumps(told, default=_plain).encode(errors="surrogatepass")), labels)
+    return TaskFingerprint(_hash(json.dumps(told, default=_plain).encode(errors="surrogatepass")), labels)
 
 
 def weights_of(engine: Engine) -> str:

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from rksc_tot.core.errors import CacheError, ContextOverflow, TaskError
-from rksc_tot.core.plugins.user_code import Raised, guarded, shown
+from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code, shown
 from rksc_tot.core.seeds import stream_key
 from rksc_tot.core.task import Prompt, Task
 from rksc_tot.engine.base import Account, Engine, SharingEngine
-from rksc_tot.policies.asks import Phrasing
+from rksc_tot.policies.asks import PromptReuse
 from rksc_tot.search.task_calls import HINT
 from rksc_tot.search.validation import prompt_fault
 
@@ -28,14 +28,14 @@ class Start(NamedTuple):
     branches: range
 
 
-class Wordings:
+class PromptVariants:
     """The other phrasings of one problem, opened when the root is first expanded.
 
     Parameters
     ----------
     prompts : list of Prompt
-        See :func:`other_phrasings`.
-    rule : Phrasing, optional
+        See :func:`other_variants`.
+    rule : PromptReuse, optional
         When KV that was taken over is kept; without it every phrasing is computed by itself.
     engine, account
         Of the search.
@@ -48,7 +48,7 @@ class Wordings:
     def __init__(
         self,
         prompts: list[Prompt],
-        rule: Phrasing | None,
+        rule: PromptReuse | None,
         engine: Engine,
         account: Account,
         names: tuple[object, ...],
@@ -65,7 +65,7 @@ class Wordings:
             try:
                 self._opened.append(await self._open(prompt, root))
             except (ContextOverflow, CacheError) as error:
-                self._warn("phrasing", f"the phrasing {shown(prompt)} is left out: {error}")
+                self._warn("prompt_reuse", f"the prompt variant {shown(prompt)} is left out: {error}")
         starts = [(root, True), *self._opened][:k]
         return [Start(handle, exact, range(n, k, len(starts))) for n, (handle, exact) in enumerate(starts)]
 
@@ -76,12 +76,13 @@ class Wordings:
     async def _open(self, prompt: Prompt, root: Any) -> tuple[Any, bool]:
         if self._rule is None or not isinstance(self._engine, SharingEngine):
             return self._engine.open(prompt, self._account), True
-        key = stream_key(*self._names, "phrasing", str(prompt))
-        handle, verdict = await self._engine.open_phrasing(prompt, root, self._rule, self._account, key)
+        key = stream_key(*self._names, "prompt_reuse", str(prompt))
+        handle, verdict = await self._engine.open_variant(prompt, root, self._rule, self._account, key)
         if not verdict.kept:
-            self._account.ledger.phrasing.sent_back += 1
+            self._account.ledger.prompt_reuse.sent_back += 1
             self._warn(
-                "phrasing", f"a phrasing takes over no KV of the prompt but their common beginning: {verdict.why}"
+                "prompt_reuse",
+                f"a prompt variant takes over no KV of the prompt but their common beginning: {verdict.why}",
             )
         return handle, not verdict.kept
 
@@ -91,8 +92,8 @@ class Wordings:
             self._engine.release(self._opened.pop()[0])
 
 
-def other_phrasings(task: Task, problem: Any, prompt: Prompt) -> list[Prompt]:
-    """What the task's ``phrasings`` gives for a problem, beside its ``prompt``.
+def other_variants(task: Task, problem: Any, prompt: Prompt) -> list[Prompt]:
+    """What the task's ``prompt_variants`` gives for a problem, beside its ``prompt``.
 
     Raises
     ------
@@ -100,13 +101,13 @@ def other_phrasings(task: Task, problem: Any, prompt: Prompt) -> list[Prompt]:
         If it raises, or gives something that is no list of prompts of the kind of the prompt, text or messages.
     """
     try:
-        with guarded("phrasings"):
-            found: Any = task.phrasings(problem)
+        with calling_user_code("prompt_variants"):
+            found: Any = task.prompt_variants(problem)
             prompts = None if isinstance(found, str) else list(found)
-    except Raised as raised:
+    except UserCodeError as raised:
         raise TaskError(f"{raised} for {shown(problem)}", hint=HINT) from raised.error
     if prompts is None:
-        raise TaskError(f"phrasings returned {shown(found)}, not a list of prompts", hint=HINT)
+        raise TaskError(f"prompt_variants returned {shown(found)}, not a list of prompts", hint=HINT)
     for other in prompts:
         if fault := prompt_fault(other):
             raise TaskError(f"a phrasing of {shown(problem)} {fault}", hint=HINT)

@@ -10,7 +10,7 @@ from rksc_tot.core.errors import ConfigError
 from rksc_tot.core.plugins.settings import Settings
 from rksc_tot.core.task import Task
 from rksc_tot.engine.base import Engine, SharingEngine
-from rksc_tot.policies.asks import ASKS, Phrasing
+from rksc_tot.policies.asks import ASKS, PromptReuse
 from rksc_tot.policies.early_exit.cgee import ExitRule, RivalStop, VerifySkip
 from rksc_tot.search.approximate.calibration import AGAIN, Calibration
 
@@ -39,12 +39,12 @@ class RKSC(Settings):
     sibling
         When a thought that is like a sibling, by their hidden states, becomes one with it. Off unless given.
     phrasing
-        When the other wordings of a prompt (``Task.phrasings``) keep KV they took over from it. Off unless given; it has an
+        When the other wordings of a prompt (``Task.prompt_variants``) keep KV they took over from it. Off unless given; it has an
         audit of its own.
     audit
         Share, 0..1, of the decisions that are also taken in full, to see how many come out otherwise; these are seeded by
         node. What is audited counts as it comes out in full, but for siblings, which stay one, and for thoughts and
-        scores upon KV that a keep policy reduced, which stay as they are.
+        scores upon KV that a compression policy reduced, which stay as they are.
     """
 
     kind = "RKSC"
@@ -53,7 +53,7 @@ class RKSC(Settings):
     skip: bool = True
     rivals: bool = False
     sibling: ASKS | None = None
-    phrasing: Phrasing | None = None
+    prompt_reuse: PromptReuse | None = None
     audit: float = Field(0.03, ge=0, le=1, allow_inf_nan=False)
 
     def loaded(self) -> RKSC:
@@ -71,7 +71,7 @@ class RKSC(Settings):
             If the file is no calibration, or was made for another model, task or verifier; or if rival stop is asked for and
             was refused.
         """
-        if (self.sibling or self.phrasing) and not isinstance(engine, SharingEngine):
+        if (self.sibling or self.prompt_reuse) and not isinstance(engine, SharingEngine):
             raise ConfigError(f"ASKS needs the KV, which {engine.name} does not give", hint="search without it")
         if self.sibling and not engine.layers:
             raise ConfigError(
@@ -124,6 +124,6 @@ class RKSC(Settings):
         return {
             **on,
             "sibling": self.sibling and self.sibling.model_dump(),
-            "phrasing": self.phrasing and self.phrasing.model_dump(),
+            "prompt_reuse": self.prompt_reuse and self.prompt_reuse.model_dump(),
             "audit": self.audit,
         }

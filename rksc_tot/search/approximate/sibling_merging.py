@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rksc_tot.core.errors import ContextOverflow
-from rksc_tot.core.plugins.user_code import Raised, guarded
+from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code
 from rksc_tot.core.task import Path, Question, Task
 from rksc_tot.core.tree import Node
 from rksc_tot.engine.base import Account, LabelRequest, SharingEngine
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 ENOUGH = 4  # audited aliases before anything is said of them
 
 
-class Alias(NamedTuple):
+class MergedSibling(NamedTuple):
     """A thought that became one with a node."""
 
     path: Path
@@ -38,7 +38,7 @@ class Alias(NamedTuple):
         return Path((*self.path[:-1], self.into.thought))
 
 
-class Aliasing:
+class SiblingMerging:
     """Finds siblings that are alike, and audits the finding.
 
     Parameters
@@ -70,7 +70,7 @@ class Aliasing:
         self._asks, self._audit = asks, audit
         self._task, self._problem, self._engine, self._account, self._rng = task, problem, engine, account, rng
         self._siblings: dict[int, list[Node]] = {}
-        self._audited: list[Alias] = []
+        self._audited: list[MergedSibling] = []
         self._taken: Counter[int] = Counter()  # by parent
 
     def know(self, node: Node) -> None:
@@ -99,7 +99,7 @@ class Aliasing:
         self._taken[into.parent or 0] += 1
         first = row.acted == 1 and self._audit > 0  # so that no search goes without an audit
         if first or self._rng("audit", "sibling", branch).random() < self._audit:
-            self._audited.append(Alias(path, handle, into))
+            self._audited.append(MergedSibling(path, handle, into))
         else:
             self._engine.release(handle)
 
@@ -142,7 +142,7 @@ class Aliasing:
         while self._audited:
             self._engine.release(self._audited.pop().handle)
 
-    async def _labels(self, audited: Sequence[Alias]) -> list[tuple[int | None, int | None]]:
+    async def _labels(self, audited: Sequence[MergedSibling]) -> list[tuple[int | None, int | None]]:
         """Which label the model chooses after either thought; None where there is no question."""
         requests = [
             LabelRequest(handle, question.text, tuple(question.labels))
@@ -161,7 +161,7 @@ class Aliasing:
 
     def _question(self, path: Path) -> Question | None:
         try:
-            with guarded("question"):
+            with calling_user_code("question"):
                 return self._task.question(self._problem, path)
-        except Raised:
+        except UserCodeError:
             return None

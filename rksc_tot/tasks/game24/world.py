@@ -16,7 +16,7 @@ LARGEST = 199  # every number is one token; larger results do not exist in this 
 State = tuple[int, ...]
 
 
-class Step(NamedTuple):
+class ArithmeticStep(NamedTuple):
     """``left op right = result``, leaving ``after`` (sorted)."""
 
     left: int
@@ -53,7 +53,7 @@ def slots(state: State) -> Iterator[tuple[int, int, str, int | None]]:
 
 
 @cache
-def legal_steps(state: State) -> tuple[Step, ...]:
+def legal_steps(state: State) -> tuple[ArithmeticStep, ...]:
     """All distinct steps from a state."""
     steps = {}
     for i, j, op, result in slots(state):
@@ -62,7 +62,7 @@ def legal_steps(state: State) -> tuple[Step, ...]:
         small, large = state[i], state[j]
         left, right = (small, large) if op in "+*" else (large, small)
         after = tuple(sorted((*state[:i], *state[i + 1 : j], *state[j + 1 :], result)))
-        steps[left, op, right] = Step(left, op, right, result, after)
+        steps[left, op, right] = ArithmeticStep(left, op, right, result, after)
     return tuple(steps.values())
 
 
@@ -75,7 +75,7 @@ def reaches(state: State) -> bool:
 
 
 @cache
-def good_steps(state: State) -> tuple[Step, ...]:
+def good_steps(state: State) -> tuple[ArithmeticStep, ...]:
     """The legal steps after which 24 can still be made."""
     return tuple(step for step in legal_steps(state) if reaches(step.after))
 

@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from rksc_tot.evaluation.calibration import Calibration, Outcome
+from rksc_tot.evaluation.calibration import Calibration, MechanismOutcome
 from rksc_tot.policies.early_exit.cgee import EntropyStable, Margins, RivalStop, VerifySkip
 from rksc_tot.views.terminal.plain_text import one_line
 
@@ -35,7 +35,7 @@ def calibrated(calibration: Calibration) -> RenderableType:
     return Group(table, Text(), *remarks, Text(one_line(guarantee, 400), style="dim"))
 
 
-def _figures(calibration: Calibration, outcome: Outcome[Any], unit: str) -> tuple[str, str, str, str]:
+def _figures(calibration: Calibration, outcome: MechanismOutcome[Any], unit: str) -> tuple[str, str, str, str]:
     step = outcome.step
     if step is None:
         return "off", "", "", ""
@@ -43,7 +43,7 @@ def _figures(calibration: Calibration, outcome: Outcome[Any], unit: str) -> tupl
     return f"{step.saved:.0%} of {unit}", f"{step.n} of {outcome.examples}", f"{step.k}", f"{bound:.2%}"
 
 
-def _remark(outcome: Outcome[Any]) -> str:
+def _remark(outcome: MechanismOutcome[Any]) -> str:
     rule = outcome.rule
     if isinstance(rule, VerifySkip | RivalStop):
         return f"confidence from {rule.confidence:g}, relative margin from {rule.margin:g}"

@@ -13,7 +13,7 @@ from rksc_tot.evaluation import Row
 from rksc_tot.views.terminal.plain_text import one_line
 
 
-def standings(rows: Sequence[Row]) -> RenderableType:
+def comparison_table(rows: Sequence[Row]) -> RenderableType:
     """One line a contender: solved with its 95 % interval, tokens, what sharing saved, seconds."""
     table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold")
     table.add_column("\nstrategy", overflow="fold", ratio=1)

@@ -14,7 +14,7 @@ from rich.tree import Tree
 
 from rksc_tot.core.events import Event
 from rksc_tot.views.terminal.plain_text import one_line, plain
-from rksc_tot.views.terminal.tree_model import Seen, TreeView
+from rksc_tot.views.terminal.tree_model import NodeView, TreeView
 
 TALLEST = 40  # lines of a tree that is written to a file or a pipe
 GUIDE = 4  # columns a level is indented by
@@ -130,7 +130,7 @@ _ASCII: dict[str, Any] = {
 }
 
 
-def _line(node: Seen, on_best_path: bool, signs: dict[str, Any], width: int) -> Text:
+def _line(node: NodeView, on_best_path: bool, signs: dict[str, Any], width: int) -> Text:
     """``▶ thought  score ×count ● answer``, right or wrong; a thought that leaves no room for the rest is cut. ``≈`` is behind a
     thought, or before a score, that goes by approximate KV.
     """

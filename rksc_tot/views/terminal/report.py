@@ -25,13 +25,13 @@ def report(result: Result) -> RenderableType:
         *_stopped(result),
         *_rejections(result),
         Text(),
-        ledger_table(result.ledger, sum(not node.exact for node in result.tree), result.numerics.get("keep")),
+        ledger_table(result.ledger, sum(not node.exact for node in result.tree), result.numerics.get("compression")),
         Text(_settings(result), style="dim"),
     )
 
 
-def ledger_table(ledger: Ledger, inexact: int = 0, keep: Mapping[str, Any] | None = None) -> Table:
-    """The ledger, a figure a line. ``inexact``: nodes upon approximate KV; ``keep``: the keep policy, if there was one."""
+def ledger_table(ledger: Ledger, inexact: int = 0, compression: Mapping[str, Any] | None = None) -> Table:
+    """The ledger, a figure a line. ``inexact``: nodes upon approximate KV; ``compression``: the compression policy, if there was one."""
     seconds = ", ".join(f"{phase} {spent:.2f}" for phase, spent in sorted(ledger.seconds.items()))
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim")
@@ -44,7 +44,7 @@ def ledger_table(ledger: Ledger, inexact: int = 0, keep: Mapping[str, Any] | Non
         *_shared(ledger),
         ("verifier", f"{ledger.verifier_tokens} tokens in {ledger.verifier_calls} calls"),
         *_early(ledger),
-        *_reduced(ledger, keep),
+        *_reduced(ledger, compression),
         ("forward passes", f"{ledger.forward_passes}"),
         ("peak KV", f"{ledger.peak_kv_bytes / 2**20:.2f} MiB{_evicted(ledger)}"),
         ("seconds", seconds or "-"),
@@ -71,7 +71,7 @@ def _shared(ledger: Ledger) -> list[tuple[str, str]]:
     """What was shared though it is not the same, a line for each way that was taken."""
     lines = []
     for name, row, what in (
-        ("shared, phrasing", ledger.phrasing, "prompts"),
+        ("shared, phrasing", ledger.prompt_reuse, "prompts"),
         ("shared, sibling", ledger.sibling, "thoughts"),
     ):
         if row.acted:
@@ -85,12 +85,14 @@ def _shared(ledger: Ledger) -> list[tuple[str, str]]:
     return lines
 
 
-def _reduced(ledger: Ledger, keep: Mapping[str, Any] | None) -> list[tuple[str, str]]:
-    """What was let go of by a keep policy, if there was one, and what was drafted upon the rest."""
-    lines, kept, scores, drafts = [], ledger.keep, ledger.scores, ledger.verified
-    if keep and not kept.acted:
+def _reduced(ledger: Ledger, compression: Mapping[str, Any] | None) -> list[tuple[str, str]]:
+    """What was let go of by a compression policy, if there was one, and what was drafted upon the rest."""
+    lines, kept, scores, drafts = [], ledger.compression, ledger.scores, ledger.verified
+    if compression and not kept.acted:
         room = (
-            "no path outgrew its budget" if "budget" in keep else "the KV budget was not full of thoughts it may reduce"
+            "no path outgrew its budget"
+            if "budget" in compression
+            else "the KV budget was not full of thoughts it may reduce"
         )
         lines.append(("KV reduced", f"never: {room}"))
     if kept.acted:
@@ -174,12 +176,12 @@ def _settings(result: Result) -> str:
 
 def _memory(result: Result) -> list[str]:
     """How the engine held KV, where not all of it stays."""
-    keep, lossless, offload = (result.numerics.get(name) for name in ("keep", "lossless", "offload"))
-    found = [f"keep {_policy(keep)}"] if isinstance(keep, Mapping) else []
+    compression, lossless, offload = (result.numerics.get(name) for name in ("compression", "lossless", "offload"))
+    found = [f"compression {_policy(compression)}"] if isinstance(compression, Mapping) else []
     return [*found, *(["lossless"] if lossless else []), *([f"offload to {offload}"] if offload else [])]
 
 
-def _policy(keep: Mapping[str, Any]) -> str:
-    """A keep policy with its settings, but for what it was fitted to."""
-    settings = ", ".join(f"{name}={value}" for name, value in keep.items() if name not in ("name", "fit"))
-    return f"{keep.get('name', '')}({settings})"
+def _policy(compression: Mapping[str, Any]) -> str:
+    """A compression policy with its settings, but for what it was fitted to."""
+    settings = ", ".join(f"{name}={value}" for name, value in compression.items() if name not in ("name", "fit"))
+    return f"{compression.get('name', '')}({settings})"

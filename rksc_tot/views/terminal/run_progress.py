@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressC
 from rich.table import Table
 from rich.text import Text
 
-from rksc_tot.api.outcomes import Standing, Tally
+from rksc_tot.api.outcomes import RunProgress, Tally
 from rksc_tot.engine.base import Engine, Usage
 from rksc_tot.views.terminal.plain_text import one_line
 
@@ -63,7 +63,7 @@ def figures(tally: Tally, before: Usage, now: Usage, seconds: float) -> str:
     return ", ".join(parts)
 
 
-def record_of_run(tally: Tally, earlier: Standing, seconds: float) -> dict[str, Any]:
+def record_of_run(tally: Tally, earlier: RunProgress, seconds: float) -> dict[str, Any]:
     """What all problems of a file have come to, as plain values.
 
     ``problems``: of the file; each is ``done``, ``cut`` by a budget of the run, or ``not_started``, which includes interrupted
@@ -73,7 +73,7 @@ def record_of_run(tally: Tally, earlier: Standing, seconds: float) -> dict[str, 
     and ``stopped`` are of this run alone.
     """
     total = (tally.total or 0) + earlier.done
-    whole = Standing(tally.checks, earlier.verdicts + tally.verdicts, earlier.limited + tally.limited)
+    whole = RunProgress(tally.checks, earlier.verdicts + tally.verdicts, earlier.limited + tally.limited)
     return {
         "problems": total,
         "done": whole.done,

@@ -1,4 +1,4 @@
-"""The settings of a strategy, a verifier, a task or a keep policy, for a person to choose."""
+"""The settings of a strategy, a verifier, a task or a compression policy, for a person to choose."""
 
 from __future__ import annotations
 

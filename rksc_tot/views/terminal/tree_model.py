@@ -9,7 +9,7 @@ from rksc_tot.core.events import Added, BudgetHit, Event, Finished, Merged, Prun
 
 
 @dataclass(slots=True)
-class Seen:
+class NodeView:
     """A node as the view knows it. ``exact``, ``score_exact``: as in :class:`~rksc_tot.core.tree.Node`. ``below`` counts what lies
     under it: nodes, pruned, rejected, merged.
     """
@@ -31,7 +31,7 @@ class TreeView:
     """The tree of a running search. Feed it with :meth:`apply`; read ``nodes``, ``children``, :meth:`open_nodes`."""
 
     def __init__(self) -> None:
-        self.nodes: dict[int, Seen] = {0: Seen(0, None, 0, "")}
+        self.nodes: dict[int, NodeView] = {0: NodeView(0, None, 0, "")}
         self.children: dict[int, list[int]] = defaultdict(list)
         self.stopped = ""
         self.approximate = False
@@ -66,7 +66,7 @@ class TreeView:
                 if node.id in self.nodes:  # the root announces itself
                     return
                 parent = node.parent or 0
-                self.nodes[node.id] = Seen(
+                self.nodes[node.id] = NodeView(
                     node.id, parent, node.depth, node.text, node.score, node.count, exact=node.exact
                 )
                 self.approximate |= not node.exact

@@ -12,7 +12,7 @@ from benchmarks.common.gguf_writer import write_q8
 from benchmarks.common.random_models import random_model
 from benchmarks.peers.child import HOME, PeerAbsent
 from benchmarks.peers.lineup import LLAMA_CPP
-from benchmarks.peers.search import Problem
+from benchmarks.peers.search import PeerProblem
 from benchmarks.peers.transformers import Generate
 from rksc_tot.core.errors import UnsupportedModel
 
@@ -77,7 +77,7 @@ def test_llama_cpp_reads_the_same_probabilities_on_its_own_branches(model, file)
     asked = json.dumps([str(file), path, 6, question, labels])
     done = subprocess.run([python, "-c", READ, asked], cwd=HOME, capture_output=True, text=True, check=True)
     families, values = json.loads(done.stdout)
-    problem = Problem(path, question, (labels[0], labels[1]))
+    problem = PeerProblem(path, question, (labels[0], labels[1]))
     expected = Generate(model).value(families, problem)
     assert {len(branch) for branch in families[0]} == {len(path) + 6}
     assert np.abs(np.array(values) - np.array(expected)).max() < 0.05

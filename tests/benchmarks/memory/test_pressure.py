@@ -14,7 +14,7 @@ from benchmarks.memory import curves as pressure_curves
 from benchmarks.memory import lossless as pressure_lossless
 from benchmarks.memory import paths as pressure_paths
 from benchmarks.memory import thoughts as pressure_thoughts
-from benchmarks.memory.curves import FULL, Curves, Search, Setting, path_settings, search, tree_settings
+from benchmarks.memory.curves import FULL, Curves, SearchRun, Setting, path_settings, search, tree_settings
 from benchmarks.memory.lossless import alone, carry_out, chains, compared, figures, policy
 from benchmarks.memory.model import findings as model_findings
 from benchmarks.memory.model import further
@@ -117,7 +117,7 @@ def test_right_is_what_recites_every_mark_and_the_prompt():
 
 def test_the_same_search_finds_the_same_exact_tree_in_a_quarter_of_the_room():
     full, rest = alone(problems(1)[0], {})
-    small, least = alone(problems(1)[0], {"keep": ArborKV(), "kv_budget": rest["held_bytes"] // 4})
+    small, least = alone(problems(1)[0], {"compress": ArborKV(), "kv_budget": rest["held_bytes"] // 4})
     assert full == small
     assert least["recomputed_tokens"] > rest["recomputed_tokens"] == 0
     assert 0 < least["held_bytes"] <= rest["held_bytes"] // 4
@@ -138,7 +138,7 @@ def test_where_nothing_may_go_there_is_no_room():
 
 
 def runs(solved, of, peak, finished=True):
-    return [Search(n < solved, peak, 0, 10, 0, finished) for n in range(of)]
+    return [SearchRun(n < solved, peak, 0, 10, 0, finished) for n in range(of)]
 
 
 def test_a_reduction_is_that_of_the_tightest_budget_that_loses_one_puzzle_at_most():
@@ -173,7 +173,7 @@ def test_searches_of_all_seeds_make_a_point_and_a_delta_is_that_of_one_seed(monk
 
 def test_settings_get_their_share_and_the_policy_they_are_named_after():
     one, two, three = tree_settings(1000, {"arborkv": (0.25,), "evict_none": (0.5,), "arborkv_lossy": (0.1,)})
-    assert (one.tokens, one.keep, one.eviction) == (250, ArborKV(), "rsbcm")
+    assert (one.tokens, one.compression, one.eviction) == (250, ArborKV(), "rsbcm")
     assert (two.tokens, two.keep, two.eviction) == (500, None, "none")
     assert (three.tokens, three.keep) == (100, ArborKV(rehydrate=False))
     found = {setting.key: setting.keep for setting in path_settings((8,), 4, pinned=False)}

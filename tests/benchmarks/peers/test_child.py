@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.peers.child import Child, PeerAbsent, Recipe
-from benchmarks.peers.search import Problem, Shape, Tally
+from benchmarks.peers.child import Child, PeerAbsent, PeerRecipe
+from benchmarks.peers.search import PeerProblem, PeerShape, PeerTally
 
 MODULE = "tests.benchmarks.counting_peer"
-SHAPE, PROBLEM = Shape(3, 2, 4, 2, 2, 3), Problem([1, 2, 3], [7, 8], ([1], [2]))
+SHAPE, PROBLEM = PeerShape(3, 2, 4, 2, 2, 3), PeerProblem([1, 2, 3], [7, 8], ([1], [2]))
 
 
 def state(process):
@@ -43,7 +43,7 @@ def child(tmp_path, monkeypatch):
 def test_it_searches_as_often_as_asked_though_libraries_print(child):
     assert child.told == {"version": "1"}
     for _ in range(2):
-        assert child.search(PROBLEM, SHAPE).shape == Tally.expected(SHAPE).shape
+        assert child.search(PROBLEM, SHAPE).shape == PeerTally.expected(SHAPE).shape
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks into /proc")
@@ -93,7 +93,7 @@ def test_the_number_of_threads_of_this_process_is_not_taken_over(tmp_path, monke
 
 
 def test_an_environment_is_only_made_when_asked_for():
-    recipe = Recipe("nobody", ("no-such-package", "1.0"), ("no-such-package==1.0",))
+    recipe = PeerRecipe("nobody", ("no-such-package", "1.0"), ("no-such-package==1.0",))
     with pytest.raises(PeerAbsent, match=r"no no-such-package 1.0 in .build/peers/nobody - give --install"):
         recipe.ready(install=False)
     assert not recipe.folder.exists()

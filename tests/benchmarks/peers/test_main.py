@@ -9,7 +9,7 @@ import pytest
 from benchmarks.common.baselines import LABELS
 from benchmarks.peers.lineup import Ours
 from benchmarks.peers.main import QUICK, UnequalWork, figures, missing, rounds_of
-from benchmarks.peers.search import Tally, search
+from benchmarks.peers.search import PeerTally, search
 from benchmarks.peers.subject import made_up, random_text
 from benchmarks.peers.transformers import PAGE, ContinuousBatching, Generate
 from rksc_tot.core.errors import UnsupportedModel
@@ -60,7 +60,7 @@ def test_ours_computes_every_token_once(subject, text):
     with ours.engine:
         tally = ours(text, SHAPE)
         again = ours(text, SHAPE)
-    assert tally.shape == Tally.expected(SHAPE).shape
+    assert tally.shape == PeerTally.expected(SHAPE).shape
     assert tally.prefilled == SHAPE.prompt + NODES * (1 + SHAPE.question)  # a thought's last token, and the question
     assert again.prefilled == tally.prefilled  # cold again
     assert 0 < tally.expanding + tally.scoring <= tally.seconds
@@ -68,7 +68,7 @@ def test_ours_computes_every_token_once(subject, text):
 
 def test_generate_computes_every_path_for_every_branch_and_every_question_and_no_row_more(subject, text):
     tally = search(Generate(subject.model), subject.problem(text), SHAPE)
-    assert tally.shape == Tally.expected(SHAPE).shape
+    assert tally.shape == PeerTally.expected(SHAPE).shape
     grown = 4 * SHAPE.prompt + 8 * (SHAPE.prompt + SHAPE.new)
     assert tally.prefilled == grown + PATHS + NODES * SHAPE.question
 
@@ -78,7 +78,7 @@ def test_continuous_batching_shares_all_whole_pages(subject, text):
         tally = search(peer, subject.problem(text), SHAPE)
         other = random_text(subject.tokenizer, SHAPE.prompt, "another")
         again = search(peer, subject.problem(other), SHAPE)
-    assert tally.shape == again.shape == Tally.expected(SHAPE).shape
+    assert tally.shape == again.shape == PeerTally.expected(SHAPE).shape
 
     def unshared(length):  # what is computed of a path that has been written: its last token had not been
         return length - (length - 1) // PAGE * PAGE
@@ -103,7 +103,7 @@ def test_generate_and_the_engine_read_the_same_probability(subject, text):
 
 def test_a_peer_that_does_less_is_found_out():
     def lazy(prompt, shape):
-        tally = Tally.expected(shape)
+        tally = PeerTally.expected(shape)
         tally.sampled -= 1
         return tally
 
@@ -117,7 +117,7 @@ def test_every_round_runs_all_in_another_order_on_new_prompts():
     def peer(name):
         def one(prompt, shape):
             calls.append((name, prompt))
-            return Tally.expected(shape)
+            return PeerTally.expected(shape)
 
         return one
 
@@ -129,7 +129,7 @@ def test_every_round_runs_all_in_another_order_on_new_prompts():
 
 def test_ratios_are_of_theirs_over_ours():
     def tallies(seconds, prefilled):
-        return [[Tally(seconds=seconds, prefilled=prefilled, sampled=7) for _ in range(2)]]
+        return [[PeerTally(seconds=seconds, prefilled=prefilled, sampled=7) for _ in range(2)]]
 
     found = figures({"ours": tallies(2.0, 10), "peer": tallies(6.0, 80)})
     assert found["peer.time_ratio"] == found["peer.time_ratio.low"] == found["peer.time_ratio.high"] == 3.0

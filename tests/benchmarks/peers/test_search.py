@@ -7,19 +7,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.peers.search import Problem, Shape, Tally, first_label, from_json, search, to_json
+from benchmarks.peers.search import PeerProblem, PeerShape, PeerTally, first_label, from_json, search, to_json
 from tests.benchmarks.counting_peer import Counting
 
-PROBLEM = Problem([1, 2, 3], [7, 8], ([1, 5], [2]))
+PROBLEM = PeerProblem([1, 2, 3], [7, 8], ([1, 5], [2]))
 SHAPES = st.builds(
-    Shape, prompt=st.just(3), question=st.just(2), new=st.integers(1, 4), depth=st.integers(1, 4),
+    PeerShape, prompt=st.just(3), question=st.just(2), new=st.integers(1, 4), depth=st.integers(1, 4),
     keep=st.integers(1, 5), branches=st.integers(1, 4),
 )  # fmt: skip
 
 
 @given(SHAPES)
 def test_a_search_has_the_counts_of_its_shape(shape):
-    assert search(Counting(), PROBLEM, shape).shape == Tally.expected(shape).shape
+    assert search(Counting(), PROBLEM, shape).shape == PeerTally.expected(shape).shape
 
 
 def test_the_best_children_are_grown_further():
@@ -33,20 +33,20 @@ def test_the_best_children_are_grown_further():
         def value(self, families, problem):
             return [[float(path[-1]) for path in family] for family in families]
 
-    search(Picky(), PROBLEM, Shape(3, 2, 1, 2, 2, 4))
+    search(Picky(), PROBLEM, PeerShape(3, 2, 1, 2, 2, 4))
     assert grown == [[PROBLEM.prompt], [[*PROBLEM.prompt, 3], [*PROBLEM.prompt, 2]]]
 
 
 def test_a_search_books_what_it_prefilled_itself_and_its_parts_are_no_longer_than_the_whole():
     backend = Counting()
     backend.read = 1000
-    tally = search(backend, PROBLEM, Shape(3, 2, 4, 1, 1, 2))
+    tally = search(backend, PROBLEM, PeerShape(3, 2, 4, 1, 1, 2))
     assert tally.prefilled == 2 * (3 + 4 + 2)
     assert 0 <= tally.expanding + tally.scoring <= tally.seconds
 
 
 def test_what_a_child_process_is_asked_is_what_was_meant():
-    shape = Shape(3, 2, 4, 1, 1, 2)
+    shape = PeerShape(3, 2, 4, 1, 1, 2)
     assert from_json(json.loads(json.dumps(to_json(shape, PROBLEM)))) == (shape, PROBLEM)
 
 

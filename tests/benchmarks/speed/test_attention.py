@@ -6,14 +6,14 @@ import pytest
 import torch
 
 from benchmarks.speed import attention
-from benchmarks.speed.attention import SUFFIX, Case, Heads, Sizes, compare, copy_bytes, measure
+from benchmarks.speed.attention import SUFFIX, AttentionCase, Heads, Sizes, compare, copy_bytes, measure
 
 CPU = torch.device("cpu")
 
 
 @pytest.fixture(params=[(Heads(9, 3, 64), 64, 8), (Heads(4, 4, 32), 33, 3), (Heads(4, 1, 16), 40, 1)])
 def case(request):
-    return Case(*request.param, CPU, torch.float32)
+    return AttentionCase(*request.param, CPU, torch.float32)
 
 
 @torch.inference_mode()

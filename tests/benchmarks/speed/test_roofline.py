@@ -13,7 +13,7 @@ from benchmarks.speed.steps import is_product, part_of
 from rksc_tot.engine.attention import plan
 from rksc_tot.engine.attention import tree_attention as attention
 from rksc_tot.engine.jobs import sampler
-from rksc_tot.engine.scheduler import scheduler as stepper
+from rksc_tot.engine.scheduler import scheduler as scheduler
 
 ROWS, LOGITS = 5, 2
 
@@ -113,5 +113,11 @@ def test_a_product_with_a_weight_matrix_is_known_by_its_name(name, product):
 
 
 def test_a_file_belongs_to_the_part_that_it_is_for():
-    of = {plan: "planning", attention: "attention", sampler: "sampling", stepper: "bookkeeping", nn: "other_operations"}
+    of = {
+        plan: "planning",
+        attention: "attention",
+        sampler: "sampling",
+        scheduler: "bookkeeping",
+        nn: "other_operations",
+    }
     assert {module: part_of(module.__file__) for module in of} == of

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rksc_tot.cache.offload.cost_model import Costs, Line
+from rksc_tot.cache.offload.cost_model import CostModel, LinearCost
 
 SIZES = [1, 12, 40, 3, 200, 12, 7, 90] * 8
 
 
 def measured(copying, computing):
     """Costs after measurements of what these say a number of tokens takes."""
-    costs = Costs()
+    costs = CostModel()
     for tokens in SIZES:
         costs.computed(tokens, computing(tokens))
         costs.copied(tokens, copying(tokens))
@@ -21,17 +21,17 @@ def measured(copying, computing):
 
 
 def test_before_both_were_measured_it_says_copy():
-    costs = Costs()
+    costs = CostModel()
     assert costs.copy_is_cheaper(1)
     costs.copied(10, 99.0)
     assert costs.copy_is_cheaper(1)
-    costs = Costs()
+    costs = CostModel()
     costs.computed(10, 1e-9)
     assert costs.copy_is_cheaper(1)
 
 
 def test_a_short_copy_that_took_long_is_not_the_last_one():
-    costs = Costs()
+    costs = CostModel()
     for rows in SIZES:
         costs.computed(rows, 1e-2 + 1e-4 * rows)
     for copies in range(10):  # what every copy takes is a millisecond
@@ -81,7 +81,7 @@ def test_a_machine_that_has_changed_is_believed_after_some_measurements():
 
 
 def test_a_first_measurement_that_was_far_off_is_forgotten():
-    costs = Costs()
+    costs = CostModel()
     costs.copied(12, 1.0)
     for tokens in SIZES:
         costs.computed(tokens, 5e-5 * tokens)
@@ -91,7 +91,7 @@ def test_a_first_measurement_that_was_far_off_is_forgotten():
 
 def test_a_copy_is_tried_again_when_its_measure_is_old_and_not_earlier():
     costs = measured(lambda n: 1e-3 * n, lambda n: 1e-5 * n)
-    for _ in range(Costs.STALE - 1):
+    for _ in range(CostModel.STALE - 1):
         costs.computed(12, 12e-5)
     assert not costs.copy_is_cheaper(12)
     costs.computed(12, 12e-5)
@@ -105,7 +105,7 @@ SECONDS = st.floats(-1, 1e9) | st.sampled_from([math.inf, -math.inf, math.nan, 5
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(-1, 5000), SECONDS), max_size=40), st.integers(1, 5000))
 def test_whatever_is_measured_estimates_are_finite_never_negative_and_repeatable(told, tokens):
-    both = [Costs(), Costs()]
+    both = [CostModel(), CostModel()]
     for costs in both:
         for copied, count, seconds in told:
             (costs.copied if copied else costs.computed)(count, seconds)
@@ -117,7 +117,7 @@ def test_whatever_is_measured_estimates_are_finite_never_negative_and_repeatable
 
 @pytest.mark.parametrize(("offset", "slope"), [(0, 1e-3), (1e-2, 1e-3), (1e-2, 1e-4)])
 def test_where_measurements_lie_on_a_line_the_estimate_does_about(offset, slope):
-    line = Line()
+    line = LinearCost()
     for tokens in SIZES:
         line.tell(tokens, offset + slope * tokens)
     for tokens in (40, 200):

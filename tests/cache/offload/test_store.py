@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rksc_tot.cache.arena import Arena
-from rksc_tot.cache.attention_stats import Observed
+from rksc_tot.cache.attention_stats import AttentionStats
 from rksc_tot.cache.offload.disk import SpillFile
 from rksc_tot.cache.offload.memory import Slabs
 from rksc_tot.cache.offload.records import Records
@@ -196,7 +196,7 @@ def test_an_arena_that_was_cleared_is_made_anew_and_grows_for_what_comes_back(na
 
 @both
 def test_attention_to_what_was_in_the_slots_before_is_forgotten(named):
-    class Watched(Observed):
+    class Watched(AttentionStats):
         def forget(self, slots):
             forgotten.extend(slots.tolist())
 

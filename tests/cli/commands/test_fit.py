@@ -1,4 +1,4 @@
-"""``rksc-tot fit arborkv`` and ``--keep arborkv:fit=FILE``."""
+"""``rksc-tot fit arborkv`` and ``--compress arborkv:fit=FILE``."""
 
 import json
 from pathlib import Path
@@ -73,14 +73,14 @@ def test_a_fit_that_cannot_be_written_is_shown_all_the_same(monkeypatch, found):
 
 
 def test_the_file_is_used_by_a_search_and_said_by_its_result(file):
-    keep = ["--keep", f"arborkv:fit={file},tail=2", "--kv-budget", "2MiB"]
+    keep = ["--compress", f"arborkv:fit={file},tail=2", "--kv-budget", "2MiB"]
     record = json.loads(run("solve", "game24", PUZZLES[0], "--json", *keep, "--set", "k=8").stdout)
-    kept = record["numerics"]["keep"]
+    kept = record["numerics"]["compression"]
     assert kept["theta"] == list(ArborFit.load(file).theta)
     assert (kept["fit"]["task"], kept["tail"]) == ("game24", 2)
     Path("c.toml").write_text(f'[keep]\nname = "arborkv"\nfit = "{file}"\ntail = 2\n', encoding="utf-8")
     again = json.loads(run("solve", "game24", PUZZLES[0], "--json", "--config", "c.toml", "--set", "k=8").stdout)
-    assert again["numerics"]["keep"] == kept
+    assert again["numerics"]["compression"] == kept
 
 
 def test_a_fit_for_another_task_is_refused_before_a_model_is_loaded(monkeypatch, file):
@@ -91,7 +91,7 @@ def test_a_fit_for_another_task_is_refused_before_a_model_is_loaded(monkeypatch,
     Path("p.jsonl").write_text(json.dumps(PUZZLES[0]) + "\n", encoding="utf-8")
     rest = {"solve": [PUZZLES[0]], "compare": [PUZZLES[0]], "run": ["p.jsonl", "--out", "r.jsonl"]}
     for command in ([name, "mine:Mine", *given] for name, given in rest.items()):
-        done = run(*command, "--keep", f"arborkv:fit={file}")
+        done = run(*command, "--compress", f"arborkv:fit={file}")
         assert done.exit_code == USAGE
         assert "was made for something else: task game24 of 'embedded', not mine" in done.stderr
 
@@ -99,7 +99,7 @@ def test_a_fit_for_another_task_is_refused_before_a_model_is_loaded(monkeypatch,
 def test_a_fit_for_another_model_is_refused(file):
     other = ArborFit.load(file).model_copy(update={"weights": "0" * 64, "model": "elsewhere"})
     other.save("other.json")
-    done = run("solve", "game24", PUZZLES[0], "--keep", "arborkv:fit=other.json")
+    done = run("solve", "game24", PUZZLES[0], "--compress", "arborkv:fit=other.json")
     assert done.exit_code == USAGE
     assert "weights 000000000000 of 'elsewhere', not " in done.stderr
 
@@ -109,7 +109,7 @@ def test_a_file_that_was_edited_is_refused_before_a_model_is_loaded(monkeypatch,
     record = json.loads(Path(file).read_text())
     record["theta"][0] += 1
     Path("edited.json").write_text(json.dumps(record))
-    done = run("solve", "game24", PUZZLES[0], "--keep", "arborkv:fit=edited.json")
+    done = run("solve", "game24", PUZZLES[0], "--compress", "arborkv:fit=edited.json")
     assert done.exit_code == USAGE
     assert "has been changed since it was written" in done.stderr
 
@@ -144,5 +144,5 @@ def test_the_policy_that_measures_is_the_one_the_engine_gets(monkeypatch):
     monkeypatch.setattr(cli, "open_engine", lambda *how: opened.append(how) or player())
     run("fit", "arborkv", "game24", *PUZZLES, "--device", "cuda", "--kv-budget", "2GiB")
     [(model, device, dtype, memory)] = opened
-    assert (model, device, dtype, memory) == (None, "cuda", "float32", {"kv_budget": 2 << 30, "keep": MEASURING})
+    assert (model, device, dtype, memory) == (None, "cuda", "float32", {"kv_budget": 2 << 30, "compress": MEASURING})
     assert ArborKV(rehydrate=False) == MEASURING

@@ -68,7 +68,7 @@ def test_the_command_line_goes_before_the_file(opened):
     assert found["seed"] == 6
     assert found["strategy"] == {"name": "bfs", "k": 7, "b": 5}
     [how] = opened
-    assert (how[-1]["kv_budget"], how[-1]["lossless"], how[-1]["keep"].name) == (9 << 20, False, "streaming")
+    assert (how[-1]["kv_budget"], how[-1]["lossless"], how[-1]["compress"].name) == (9 << 20, False, "streaming")
 
 
 def test_a_policy_and_the_settings_of_a_strategy_may_be_tables(opened):
@@ -82,12 +82,12 @@ def test_a_policy_and_the_settings_of_a_strategy_may_be_tables(opened):
         k = 6
     """
     assert solved(config=config)["strategy"]["k"] == 6
-    assert opened[0][-1]["keep"] == RandomAttention(budget=40, sets="one", pin_prompt=False)
+    assert opened[0][-1]["compress"] == RandomAttention(budget=40, sets="one", pin_prompt=False)
     config = '[keep]\nname = "arborkv"\ntheta = [0.5, -1, 2]\n'
     solved("--set", "k=6", config=config)
-    assert opened[1][-1]["keep"].theta == (0.5, -1, 2)
+    assert opened[1][-1]["compress"].theta == (0.5, -1, 2)
     solved("--set", "k=6", config='[keep]\nname = "streaming"\n')
-    assert opened[2][-1]["keep"].name == "streaming"
+    assert opened[2][-1]["compress"].name == "streaming"
 
 
 def test_a_size_may_be_a_number_of_bytes_there_too(opened):
@@ -142,13 +142,13 @@ def test_what_is_wrong_in_a_file_is_named_with_the_file_before_a_model_is_loaded
         ("max-kv = -1", "--max-kv '-1' is no KV budget"),
         ("offload-budget = true", "offload-budget is True - it takes a text, or a whole number of bytes"),
         ("kv-budget = 1.5", "kv-budget is 1.5 - it takes a text, or a whole number of bytes"),
-        ("keep = 3", "keep is 3 - it takes a text, or a table"),
+        ("keep = 3", "compress is 3 - it takes a text, or a table"),
         ("[keep]\nbudget = 3", 'keep has no name - write name = "random_attention", or another one'),
-        ('[keep]\nname = "streaming"\nbudget = 2020-01-01', "keep is {'budget': datetime.date(2020, 1, 1)}"),
-        ('[keep]\nname = "streaming"\nbudget = 0', "keep policy 'streaming': budget"),
+        ('[keep]\nname = "streaming"\nbudget = 2020-01-01', "compress is {'budget': datetime.date(2020, 1, 1)}"),
+        ('[keep]\nname = "streaming"\nbudget = 0', "compression policy 'streaming': budget"),
         ("[set]\nk = 0", "k"),
         ("[set]\nk = 0x" + "f" * 8000, "set is <dict without a text> - give numbers, texts"),
-        ("keep.name = 'arborkv'\nkeep.theta." + ".".join("a" * 990) + " = 1", "keep is <dict without a text>"),
+        ("keep.name = 'arborkv'\nkeep.theta." + ".".join("a" * 990) + " = 1", "compress is <dict without a text>"),
         ('[keep]\nname = "arborkv"\n"tail=3,sinks" = 1', "keep has no setting 'tail=3,sinks'"),
         ('[keep]\nname = "streaming:budget=3"\nrecent = 4', "keep has the name 'streaming:budget=3'"),
         ('[keep]\nname = "arborkv"\nfit = "a,b=c.json"', "'a,b=c.json' cannot be read"),

@@ -61,7 +61,7 @@ def test_the_commands_that_search_have_the_same_engine_options(name):
     group = get_command(cli.app)
 
     def engine_options(command):
-        ours = {"model", "kv_budget", "eviction", "keep", "lossless", "offload", "offload_budget", "offload_folder"}
+        ours = {"model", "kv_budget", "eviction", "compress", "lossless", "offload", "offload_budget", "offload_folder"}
         return {option.name: option.default for option in command.params if option.name in ours}
 
     assert engine_options(group.commands[name]) == engine_options(group.commands["solve"])

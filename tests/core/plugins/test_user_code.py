@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from rksc_tot.core.plugins.user_code import Raised, guarded, named, shown
+from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code, named, shown
 
 
 class Mute(Exception):
@@ -23,26 +23,29 @@ ERRORS = [ValueError("x"), SystemExit(0), GeneratorExit(), StopIteration(), asyn
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
 async def test_whatever_the_block_raises_is_one_error_with_its_name(error):
-    with pytest.raises(Raised, match=rf"^the code raised {type(error).__name__}") as caught, guarded("the code"):
+    with (
+        pytest.raises(UserCodeError, match=rf"^the code raised {type(error).__name__}") as caught,
+        calling_user_code("the code"),
+    ):
         raise error
     assert caught.value.error is error
 
 
 def test_errors_of_the_passing_kinds_are_let_through():
-    with pytest.raises(KeyError), guarded("it", LookupError):
+    with pytest.raises(KeyError), calling_user_code("it", LookupError):
         raise KeyError("x")
 
 
 def test_an_interrupt_passes_in_the_main_thread_only():
-    with pytest.raises(KeyboardInterrupt), guarded("it"):
+    with pytest.raises(KeyboardInterrupt), calling_user_code("it"):
         raise KeyboardInterrupt
     found = []
 
     def work():
         try:
-            with guarded("it"):
+            with calling_user_code("it"):
                 raise KeyboardInterrupt
-        except Raised as raised:
+        except UserCodeError as raised:
             found.append(str(raised))
 
     thread = threading.Thread(target=work)
@@ -53,7 +56,7 @@ def test_an_interrupt_passes_in_the_main_thread_only():
 
 async def test_a_cancellation_that_was_asked_for_passes():
     async def work():
-        with guarded("it"):
+        with calling_user_code("it"):
             await asyncio.sleep(10)
 
     task = asyncio.ensure_future(work())

@@ -7,7 +7,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig
 from benchmarks.quality.exactness import SHAPE, families, refused, tree_difference
 from rksc_tot.cache.arena import Arena
 from rksc_tot.core.errors import UnsupportedModel
-from rksc_tot.engine.attention.plan import Part
+from rksc_tot.engine.attention.plan import KeySet
 from rksc_tot.engine.model.probe import probe
 
 TOLERANCE = 1e-4
@@ -33,8 +33,8 @@ def test_a_ragged_tree_with_a_rollback_equals_fresh_passes(family, route):
 @pytest.mark.parametrize("family", ["mistral", "gemma2", "gemma3"])
 def test_a_forgotten_window_would_be_noticed(family, monkeypatch):
     forward, _ = probed(families()[family])
-    whole = Part.bias
-    monkeypatch.setattr(Part, "bias", lambda self, window, *rest: whole(self, None, *rest))
+    whole = KeySet.bias
+    monkeypatch.setattr(KeySet, "bias", lambda self, window, *rest: whole(self, None, *rest))
     assert tree_difference(forward, "fast", seed=1, size=3) > 10 * TOLERANCE
     assert probed(families()[family])[1].route == "mask"  # the probe sees it, too
 

@@ -104,7 +104,7 @@ class Program:
             self.engine.check_integrity()
             self.shadow.check()
             assert self.shadow.worst < 1e-4
-            assert self.shadow.inexact == self.account.ledger.keep.rows
+            assert self.shadow.inexact == self.account.ledger.compression.rows
         for handle in self.handles:
             self.engine.release(handle)
         self.engine.clear()
@@ -190,7 +190,7 @@ class Program:
 
     async def reduce(self):
         """What a policy might do at any time."""
-        with self.engine.driver.books():
+        with self.engine.engine_thread.books():
             stored = [segment for segment in self.engine.cache.segments() if segment.slots]
             if stored:
                 segment = self.rng.choice(stored)
@@ -198,7 +198,7 @@ class Program:
                 self.engine.cache.reduce(segment, kept)
 
     async def evict(self):
-        with self.engine.driver.books(), suppress(CacheError):
+        with self.engine.engine_thread.books(), suppress(CacheError):
             pool = self.engine.cache.pool
             self.engine.cache.make_room(min(pool.limit, pool.available + self.rng.randint(1, 30)))
 
@@ -223,8 +223,10 @@ CASES = [
 
 
 async def play(family, route, policy, seed, steps, **options):
-    keep = {**PER_HEAD, **ONE_SET}[policy]
-    engine, shadow = shadowed(family, TIGHT if isinstance(keep, ArborKV) else 400, route, keep=keep, **options)
+    compress = {**PER_HEAD, **ONE_SET}[policy]
+    engine, shadow = shadowed(
+        family, TIGHT if isinstance(compress, ArborKV) else 400, route, compress=compress, **options
+    )
     with engine:
         if engine.offload_store is not None:
             engine.offload_store.costs.copy_is_cheaper = lambda *_: True
@@ -283,19 +285,19 @@ async def test_rehydrated_paths_give_the_bits_they_give_where_nothing_was_reduce
     with engine:
         assert engine.numerics["batch_invariant"]
         plain = await wander(engine, Account())
-    engine, shadow = shadowed(family, 90, keep=ONE_SET["arborkv"], max_batch_tokens=rows)
+    engine, shadow = shadowed(family, 90, compress=ONE_SET["arborkv"], max_batch_tokens=rows)
     with engine:
         account = Account()
         assert await wander(engine, account) == plain
-        assert account.ledger.keep.acted > 10
-        assert shadow.inexact == account.ledger.keep.rows == 0
+        assert account.ledger.compression.acted > 10
+        assert shadow.inexact == account.ledger.compression.rows == 0
         assert engine.cache.pool.peak <= 90
 
 
 @pytest.mark.parametrize("policy", [*PER_HEAD, *ONE_SET])
 async def test_a_lossy_path_that_is_rehydrated_is_exact_again(policy):
-    keep = {**PER_HEAD, **ONE_SET}[policy]
-    engine, shadow = shadowed("llama", TIGHT if isinstance(keep, ArborKV) else None, keep=keep)
+    compress = {**PER_HEAD, **ONE_SET}[policy]
+    engine, shadow = shadowed("llama", TIGHT if isinstance(compress, ArborKV) else None, compress=compress)
     with engine:
         account = Account()
         root = engine.open("say yes no", account)
@@ -316,7 +318,7 @@ async def test_a_lossy_path_that_is_rehydrated_is_exact_again(policy):
 @pytest.mark.parametrize("rows", [2048, 16, 7, 3, 1])
 @pytest.mark.parametrize("policy", [*PER_HEAD, "streaming"])
 async def test_a_path_may_be_made_whole_while_others_write_on_it(policy, rows):
-    engine, shadow = shadowed("llama", None, keep={**PER_HEAD, **ONE_SET}[policy], max_batch_tokens=rows)
+    engine, shadow = shadowed("llama", None, compress={**PER_HEAD, **ONE_SET}[policy], max_batch_tokens=rows)
     with engine:
         account = Account()
         root = engine.open("say yes no", account)
@@ -338,17 +340,17 @@ async def test_a_path_may_be_made_whole_while_others_write_on_it(policy, rows):
 
 
 async def test_what_was_drawn_upon_less_is_not_exact_though_its_path_is_made_whole():
-    engine, shadow = shadowed("llama", 400, keep=Streaming(budget=300))
+    engine, shadow = shadowed("llama", 400, compress=Streaming(budget=300))
     with engine:
         account = Account()
         root = engine.open("say yes no", account)
         await engine.generate([GenerateRequest(root, (1,), HOT, 1)], account)
-        with engine.driver.books():
+        with engine.engine_thread.books():
             engine.cache.reduce(root.segment, [0, len(root.tokens) - 1])
         writing = asyncio.create_task(engine.generate([GenerateRequest(root, (2,), HOT, 20)], account))
         while engine.forward_passes < 6:
             await asyncio.sleep(0)
-        with engine.driver.books():
+        with engine.engine_thread.books():
             engine.cache.rewind(root.segment)
         ((found,),) = await writing
         assert shadow.exact[max((path for _, path in shadow.drawn), key=len)]  # the last of it
@@ -357,12 +359,12 @@ async def test_what_was_drawn_upon_less_is_not_exact_though_its_path_is_made_who
 
 
 async def test_what_a_thought_gave_before_its_path_was_made_whole_is_not_drawn_from_afterwards():
-    engine, shadow = shadowed("llama", 400, keep=Streaming(budget=300))
+    engine, shadow = shadowed("llama", 400, compress=Streaming(budget=300))
     with engine:
         account = Account()
         root = engine.open("say yes no", account)
         await engine.generate([GenerateRequest(root, (1,), HOT, 1)], account)
-        with engine.driver.books():
+        with engine.engine_thread.books():
             engine.cache.reduce(root.segment, [0])
         middle = engine.extend(root, " yes")
         below = engine.extend(middle, " no.")
@@ -379,13 +381,13 @@ async def test_what_a_thought_gave_before_its_path_was_made_whole_is_not_drawn_f
 
 
 async def test_a_path_is_made_whole_though_others_ask_for_less_of_it():
-    engine, shadow = shadowed("llama", 400, keep=Streaming(budget=300), max_batch_tokens=1)
+    engine, shadow = shadowed("llama", 400, compress=Streaming(budget=300), max_batch_tokens=1)
     with engine:
         account = Account()
         root = engine.open("say yes no", account)
         below = engine.extend(root, " yes no.")
         await engine.generate([GenerateRequest(below, (1,), HOT, 1)], account)
-        with engine.driver.books():
+        with engine.engine_thread.books():
             engine.cache.reduce(root.segment, [0])
             below.segment.logits = None
         request = GenerateRequest(below, (2,), HOT, 1)
@@ -405,7 +407,7 @@ async def rehydrate_in_a_while(engine, handle, n):
 
 
 async def test_where_exact_kv_comes_back_logits_that_are_not_do_not_stay():
-    engine, shadow = shadowed("llama", 400, keep=Streaming(budget=300), offload="cpu")
+    engine, shadow = shadowed("llama", 400, compress=Streaming(budget=300), offload="cpu")
     with engine:
         costs, account = engine.offload_store.costs, Account()
         root = engine.open("say yes no", account)
@@ -417,11 +419,11 @@ async def test_where_exact_kv_comes_back_logits_that_are_not_do_not_stay():
             return found.exact
 
         assert await write(below)
-        with engine.driver.books():
+        with engine.engine_thread.books():
             engine.cache.make_room(400)  # all of it is exact, and goes to the store
         costs.copy_is_cheaper = lambda *_: False
         assert await write(root)
-        with engine.driver.books():
+        with engine.engine_thread.books():
             engine.cache.reduce(root.segment, [0, 3])
         assert not await write(above)
         costs.copy_is_cheaper = lambda *_: True
@@ -437,12 +439,12 @@ def test_nodes_of_the_embedded_model_say_so(rehydrate):
     search = {"strategy": BFS(b=3, k=8), "verifier": "lm_value"}
     with load_engine() as engine:
         plain = solve("game24", "4 5 6 10", engine=engine, **search)
-    keep = ArborKV(tail=0, sinks=0, rehydrate=rehydrate)
-    with load_engine(keep=keep, kv_budget=plain.ledger.peak_kv_bytes // 2) as engine:
+    compress = ArborKV(tail=0, sinks=0, rehydrate=rehydrate)
+    with load_engine(compress=compress, kv_budget=plain.ledger.peak_kv_bytes // 2) as engine:
         found = solve("game24", "4 5 6 10", engine=engine, **search)
-    assert found.ledger.keep.acted > 0
+    assert found.ledger.compression.acted > 0
     assert all(node.exact for node in found.tree) == rehydrate
-    assert (found.ledger.keep.rows == 0) == rehydrate
+    assert (found.ledger.compression.rows == 0) == rehydrate
     if rehydrate:
         assert [(n.text, n.score) for n in found.tree] == [(n.text, n.score) for n in plain.tree]
     for node in found.tree:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from rksc_tot.cache.prefix_tree import PrefixTree
 from rksc_tot.cache.slot_pool import SlotPool
-from rksc_tot.engine.attention.plan import FAR, LONG_PROMPT, Block, seam_after
+from rksc_tot.engine.attention.plan import FAR, LONG_PROMPT, Block, tile_end
 from rksc_tot.engine.attention.planner import build
 from rksc_tot.engine.attention.prefix_groups import LEAST_KEYS
 
@@ -70,7 +70,7 @@ def read(plan):
 def seams(prompt, stop):
     """Where the products of a row after ``prompt`` tokens, at ``stop - 1``, begin."""
     found, at = [0], 0
-    while (at := seam_after(at, prompt)) < stop:
+    while (at := tile_end(at, prompt)) < stop:
         found.append(at)
     return [at for at in found if not 0 < at < prompt or prompt < LONG_PROMPT or stop <= prompt]
 

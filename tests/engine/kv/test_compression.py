@@ -1,4 +1,4 @@
-"""What a keep policy chooses is what stays of paths and thoughts, and a policy that chooses nonsense hurts nobody else."""
+"""What a compression policy chooses is what stays of paths and thoughts, and a policy that chooses nonsense hurts nobody else."""
 
 import asyncio
 from typing import ClassVar
@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from rksc_tot import load_engine, solve
-from rksc_tot.core.errors import ConfigError, KeepError
+from rksc_tot.core.errors import CompressionError, ConfigError
 from rksc_tot.core.seeds import stream_keys
 from rksc_tot.engine import TransformersEngine
 from rksc_tot.engine.base import Account, GenerateRequest, LabelRequest, Sampling
 from rksc_tot.engine.kv.compression import shares
 from rksc_tot.policies.compression.arborkv import ArborKV
-from rksc_tot.policies.compression.base import KeepPolicy, PathPolicy, TreePolicy
+from rksc_tot.policies.compression.base import CompressionPolicy, PathPolicy, TreePolicy
 from rksc_tot.policies.compression.random_attention import RandomAttention
 from rksc_tot.policies.compression.snapkv import SnapKV
 from rksc_tot.policies.compression.streaming_llm import Streaming
@@ -63,10 +63,10 @@ class Watched:
     """Calls ``look`` with each path on which a generation stands, whenever paths have been brought down."""
 
     def __init__(self, engine, look):
-        relieve = engine._stepper.keeper.relieve
+        compress_over_budget = engine._scheduler.compressor.compress_over_budget
 
         def watched(jobs):
-            relieve(jobs)
+            compress_over_budget(jobs)
             self.looked = getattr(self, "looked", 0)
             for job in jobs:
                 if hasattr(job, "twigs") and job.running:
@@ -74,7 +74,7 @@ class Watched:
                         self.looked += 1
                         look(job, tip.lineage())
 
-        engine._stepper.keeper.relieve = watched
+        engine._scheduler.compressor.compress_over_budget = watched
 
 
 PATHS = {
@@ -102,18 +102,18 @@ async def test_a_path_holds_no_more_than_it_may_and_what_must_stay(make, policy,
             reached = max((segment.start + segment.reach for segment in lineage if segment.reach), default=0)
             assert held[: job.prompt] == list(range(min(job.prompt, reached)))
 
-    def bring_down(tip, *rest):
+    def compress(tip, *rest):
         before = positions(tip.lineage())
         down(tip, *rest)
         assert positions(tip.lineage())[-policy.recent :] == before[-policy.recent :]
 
-    with make(keep=policy, max_batch_tokens=rows) as engine:
+    with make(compress=policy, max_batch_tokens=rows) as engine:
         watched, account = Watched(engine, look), Account()
-        keeper = engine._stepper.keeper
-        down, keeper.bring_down = keeper.bring_down, bring_down
+        compressor = engine._scheduler.compressor
+        down, compressor.compress = compressor.compress, compress
         handles = await grow(engine, account)
         assert watched.looked > 100
-        assert account.ledger.keep.acted > 10
+        assert account.ledger.compression.acted > 10
         engine.check_integrity()
         assert [s for s in engine.cache.segments() if s.pins] == []
         for handle in handles:
@@ -123,7 +123,7 @@ async def test_a_path_holds_no_more_than_it_may_and_what_must_stay(make, policy,
 
 
 async def test_an_end_that_somebody_holds_stays(make):
-    with make(keep=Streaming(budget=2, recent=2, sinks=1, pin_prompt=False)) as engine:
+    with make(compress=Streaming(budget=2, recent=2, sinks=1, pin_prompt=False)) as engine:
         handles = await grow(engine, Account(), levels=4, k=2)
         inner = [handle.segment for handle in handles if handle.segment.children]
         assert len(inner) > 5
@@ -133,7 +133,7 @@ async def test_an_end_that_somebody_holds_stays(make):
 
 @pytest.mark.parametrize("sets", ["one", "head"])
 async def test_a_pinned_prompt_stays_however_many_ends_do(make, sets):
-    with make(keep=RandomAttention(budget=25, recent=2, sets=sets)) as engine:
+    with make(compress=RandomAttention(budget=25, recent=2, sets=sets)) as engine:
         account = Account()
         root = at = engine.open(LONG, account)
         for name in range(24):
@@ -141,11 +141,11 @@ async def test_a_pinned_prompt_stays_however_many_ends_do(make, sets):
             at = found[0].handle
         assert sum(segment.handles for segment in at.segment.lineage()) > 20
         assert root.segment.kept is None
-        assert account.ledger.keep.tokens > 20
+        assert account.ledger.compression.tokens > 20
 
 
 async def test_without_the_pin_the_prompt_goes(make):
-    with make(keep=PATHS["random_attention, unpinned"]) as engine:
+    with make(compress=PATHS["random_attention, unpinned"]) as engine:
         account = Account()
         root = engine.open(LONG, account)
         await engine.generate([ask(root, k=1, max_tokens=120)], account)
@@ -162,7 +162,7 @@ async def test_each_head_keeps_what_its_own_attention_went_to(make):
             views.append((view, chosen))
             return chosen
 
-    with make(keep=Seen(budget=12, recent=4, pin_prompt=False)) as engine:
+    with make(compress=Seen(budget=12, recent=4, pin_prompt=False)) as engine:
         await grow(engine, Account())
     assert any(len(view) < 12 for view, _ in views)  # of a segment
     told = [view for view, _ in views if len(view) > 1]
@@ -175,7 +175,7 @@ def test_sets_of_the_heads_own_are_refused_where_a_window_is_one_for_all(tokeniz
     with pytest.raises(
         ConfigError, match=f"'{policy.name}' keeps other tokens in every head, and windowed has a window of 8"
     ):
-        TransformersEngine(mistral(len(tokenizer)), tokenizer, name="windowed", keep=policy)
+        TransformersEngine(mistral(len(tokenizer)), tokenizer, name="windowed", compress=policy)
 
 
 def test_the_mean_number_of_tokens_over_heads_is_what_a_segment_keeps():
@@ -204,14 +204,14 @@ class Levelling(TreePolicy):
 
 @pytest.mark.parametrize("policy", [ArborKV(tail=2), Levelling(), Levelling(rehydrate=False)])
 async def test_thoughts_are_brought_down_before_any_of_them_is_evicted(make, policy):
-    with make(keep=policy, kv_budget=300 * 576) as engine:
+    with make(compress=policy, kv_budget=300 * 576) as engine:
         account = Account()
         handles = await grow(engine, account)
-        assert account.ledger.keep.acted > 5
+        assert account.ledger.compression.acted > 5
         assert engine.cache.pool.peak <= 300
         reduced = [h.segment for h in handles if h.segment.resident and h.segment.kept is not None]
         assert reduced
-        assert engine.cache.evicted_tokens < account.ledger.keep.tokens
+        assert engine.cache.evicted_tokens < account.ledger.compression.tokens
 
 
 async def test_what_work_stands_on_is_not_brought_down(make):
@@ -222,7 +222,7 @@ async def test_what_work_stands_on_is_not_brought_down(make):
             seen.append([block for block in blocks if block.protected])
             return super().allot(blocks, 0)  # as little as can be
 
-    with make(keep=Spying(rehydrate=False), kv_budget=120 * 576) as engine:
+    with make(compress=Spying(rehydrate=False), kv_budget=120 * 576) as engine:
 
         def look(job, lineage):
             assert all(segment.kept is None for segment in lineage)
@@ -303,7 +303,7 @@ async def test_a_wrong_selection_ends_the_generation_it_was_for_and_no_other(mak
     policy = WrongPath(fault=fault, budget=20, recent=3, pin_prompt=False)
     with make() as engine:
         (plain,) = await engine.generate([ask(engine.open("say", Account()), max_tokens=15)], Account())
-    with make(keep=policy) as engine:
+    with make(compress=policy) as engine:
         short, long = (engine.open(text, Account()) for text in ("say", "no, " + LONG))
         label = LabelRequest(long, " ok", ("yes", "no"))
         found, failed, told = await asyncio.gather(
@@ -312,8 +312,8 @@ async def test_a_wrong_selection_ends_the_generation_it_was_for_and_no_other(mak
             engine.label([label], Account()),
             return_exceptions=True,
         )
-        assert isinstance(failed, KeepError)
-        with pytest.raises(KeepError, match=f"^keep policy 'wrong':? {FAULTS[fault]}"):
+        assert isinstance(failed, CompressionError)
+        with pytest.raises(CompressionError, match=f"^compression policy 'wrong':? {FAULTS[fault]}"):
             raise failed
         assert texts(found[0]) == texts(plain)
         assert told[0] is not None
@@ -354,7 +354,7 @@ async def cramped(engine, sentence):
     mine, other = Account(), Account()
     root = engine.open(LONG, mine)
     (found,) = await engine.generate([ask(root, "a", k=3)], mine)
-    with pytest.raises(KeepError, match=f"^keep policy 'wrong':? {sentence}"):
+    with pytest.raises(CompressionError, match=f"^compression policy 'wrong':? {sentence}"):
         await engine.generate([ask(found[0].handle, "b", k=3)], mine)
     (few,) = await engine.generate([ask(root, "c", k=1, max_tokens=1)], other)
     assert len(few) == 1
@@ -363,17 +363,17 @@ async def cramped(engine, sentence):
 
 @pytest.mark.parametrize("fault", ["unsorted", "foreign", "too many", "floats", "raises"])
 async def test_a_wrong_selection_ends_what_needs_the_room_and_no_other(make, fault):
-    with make(keep=WrongTree(fault=fault, rehydrate=False), kv_budget=180 * 576) as engine:
+    with make(compress=WrongTree(fault=fault, rehydrate=False), kv_budget=180 * 576) as engine:
         await cramped(engine, FAULTS[fault])
 
 
 @pytest.mark.parametrize("fault", ALLOTMENTS)
 async def test_a_wrong_allotment_ends_what_needs_the_room_and_no_other(make, fault):
-    with make(keep=WrongAllotment(fault=fault), kv_budget=180 * 576) as engine:
+    with make(compress=WrongAllotment(fault=fault), kv_budget=180 * 576) as engine:
         await cramped(engine, ALLOTMENTS[fault][1])
 
 
-class Neither(KeepPolicy):
+class Neither(CompressionPolicy):
     name: ClassVar[str] = "neither"
 
     def select(self, view, budget, rng):
@@ -390,18 +390,21 @@ class ByHead(Levelling):
     [
         (
             Neither(),
-            "keep policy 'neither' is about neither a path nor a tree - derive it from PathPolicy or TreePolicy",
+            "compression policy 'neither' is about neither a path nor a tree - derive it from PathPolicy or TreePolicy",
         ),
-        (ByHead(), "keep policy 'by_head' keeps other tokens in every head, and thoughts .* keep one set of tokens"),
+        (
+            ByHead(),
+            "compression policy 'by_head' keeps other tokens in every head, and thoughts .* keep one set of tokens",
+        ),
     ],
 )
 def test_what_cannot_be_carried_out_is_refused_with_the_reason(make, policy, sentence):
     with pytest.raises(ConfigError, match=sentence):
-        make(keep=policy)
+        make(compress=policy)
 
 
 def test_a_prompt_that_leaves_no_room_is_refused_with_the_budget_it_needs(make):
-    with make(keep=Streaming(budget=22)) as engine:
+    with make(compress=Streaming(budget=22)) as engine:
         with pytest.raises(ConfigError, match="has 22 - set budget to 23 at least"):
             engine.open(LONG, Account())
         assert list(engine.cache.segments()) == []
@@ -415,11 +418,11 @@ def test_a_search_that_needs_four_times_the_room_finishes_in_it():
     with load_engine() as engine:
         plain = solve("game24", "4 5 6 10", engine=engine, **search)
     budget = plain.ledger.peak_kv_bytes // 4
-    with load_engine(keep=ArborKV(tail=2, sinks=0), kv_budget=budget, eviction="none") as engine:
+    with load_engine(compress=ArborKV(tail=2, sinks=0), kv_budget=budget, eviction="none") as engine:
         found = solve("game24", "4 5 6 10", engine=engine, **search)
         engine.check_integrity()
         assert engine.cache.pool.peak * engine.bytes_per_token <= budget
     assert [(n.text, n.score, n.pruned, n.exact) for n in found.tree] == [
         (n.text, n.score, n.pruned, True) for n in plain.tree
     ]
-    assert found.ledger.keep.acted > 0
+    assert found.ledger.compression.acted > 0

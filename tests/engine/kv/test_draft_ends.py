@@ -23,9 +23,11 @@ class Failing(PathPolicy):
         raise ValueError("no")
 
 
-def make(keep, **options):
+def make(compress, **options):
     tokenizer = build_tokenizer()
-    return TransformersEngine(llama(len(tokenizer)), tokenizer, keep=keep, lossless=Lossless(horizon=8), **options)
+    return TransformersEngine(
+        llama(len(tokenizer)), tokenizer, compress=compress, lossless=Lossless(horizon=8), **options
+    )
 
 
 def request(handle, n, k=2):

@@ -53,10 +53,10 @@ def always_copy(engine):
 
 
 @pytest.mark.parametrize("tier", ["cpu", "disk"])
-@pytest.mark.parametrize("keep", [None, ArborKV(tail=2, sinks=0)], ids=["evicted whole", "reduced first"])
-def test_what_comes_back_from_the_store_is_bit_for_bit_what_left(unhurried, tier, keep):
+@pytest.mark.parametrize("compress", [None, ArborKV(tail=2, sinks=0)], ids=["evicted whole", "reduced first"])
+def test_what_comes_back_from_the_store_is_bit_for_bit_what_left(unhurried, tier, compress):
     texts, peak, prefilled = unhurried
-    with make(kv_budget=peak // 4, offload=tier, keep=keep) as engine:
+    with make(kv_budget=peak // 4, offload=tier, compress=compress) as engine:
         always_copy(engine)
         account = Account()
         assert asyncio.run(visits(engine, account)) == texts
@@ -129,7 +129,7 @@ def test_what_comes_back_damaged_is_computed(unhurried, monkeypatch, caplog):
 
 
 def test_lossy_kv_is_never_stowed():
-    with make(keep=RandomAttention(budget=12, recent=3), kv_budget="1MiB", offload="cpu") as engine:
+    with make(compress=RandomAttention(budget=12, recent=3), kv_budget="1MiB", offload="cpu") as engine:
         stow, stowed = engine.offload_store.stow, []
         tree = engine.cache
 
@@ -149,15 +149,15 @@ def test_lossy_kv_is_never_stowed():
 def test_with_lossless_drafts_resident_kv_stays_within_a_budget_that_all_of_it_exceeds(unhurried):
     texts, peak, _ = unhurried
     budget = peak // 4
-    with make(keep=RandomAttention(budget=16, recent=4), lossless=True, kv_budget=budget, offload="cpu") as engine:
+    with make(compress=RandomAttention(budget=16, recent=4), lossless=True, kv_budget=budget, offload="cpu") as engine:
         most = []
-        compute = engine._stepper._compute
+        compute = engine._scheduler._compute
 
         def watched(claims):
             compute(claims)
             most.append(engine.cache.pool.used * engine.bytes_per_token)
 
-        engine._stepper._compute = watched
+        engine._scheduler._compute = watched
         account = Account()
         assert asyncio.run(visits(engine, account)) == texts
         assert max(most) <= budget
@@ -174,7 +174,7 @@ def test_a_store_that_is_given_is_closed_with_the_engine():
 
 @pytest.mark.parametrize("tier", ["cpu", "disk"])
 async def test_rows_that_heads_are_about_to_share_out_are_stowed_where_they_were(tier):
-    with make(keep=RandomAttention(budget=12, recent=3), offload=tier) as engine:
+    with make(compress=RandomAttention(budget=12, recent=3), offload=tier) as engine:
         always_copy(engine)
         account = Account()
         handle = engine.open(PROMPT, account)

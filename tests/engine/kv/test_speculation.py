@@ -13,7 +13,7 @@ from rksc_tot.core.errors import CacheError, EngineError
 from rksc_tot.core.seeds import stream_keys
 from rksc_tot.engine import TransformersEngine
 from rksc_tot.engine.base import Account, GenerateRequest, LabelRequest, Sampling
-from rksc_tot.engine.jobs.draft import Draft
+from rksc_tot.engine.jobs.draft import DraftJob
 from rksc_tot.policies.compression.arborkv import ArborKV
 from rksc_tot.policies.compression.base import KEEP, PathPolicy
 from rksc_tot.policies.compression.lossless import Lossless
@@ -144,7 +144,7 @@ async def work(engine, rounds):
         handles += made
         verified = account.ledger.verified
         assert verified.drafted == verified.accepted + verified.rejected
-        counts += sum(len(what["streams"]) for _, what in asked), verified.drafted, account.ledger.keep.tokens
+        counts += sum(len(what["streams"]) for _, what in asked), verified.drafted, account.ledger.compression.tokens
     return found, handles, counts
 
 
@@ -189,7 +189,7 @@ def test_what_is_drafted_is_no_matter_to_what_comes_out(make, plainly, policy):
     counts = np.zeros(3, dtype=int)
     for seed, (rows, horizon) in enumerate(((2048, 32), (7, 5), (64, 8), (1, 3), (2048, 1), (2, 32))):
         wanted = plainly(seed, rows)  # first: one engine at a time has the model
-        engine = make(max_batch_tokens=rows, keep=POLICIES[policy], lossless=Lossless(horizon=horizon, share=0.3))
+        engine = make(max_batch_tokens=rows, compress=POLICIES[policy], lossless=Lossless(horizon=horizon, share=0.3))
         found = run(engine, lambda engine, seed=seed: play(engine, program(seed)))
         assert found[:2] == wanted[:2]
         counts += found[2]
@@ -213,7 +213,7 @@ def test_what_is_drafted_is_no_matter_under_any_settings(make, seed):
         wanted = run(make(**options), lambda engine: play(engine, program(seed)))
     except CacheError:
         return
-    found = run(make(keep=policy, lossless=settings, **options), lambda engine: play(engine, program(seed)))
+    found = run(make(compress=policy, lossless=settings, **options), lambda engine: play(engine, program(seed)))
     assert found[0] == wanted[0]
 
 
@@ -248,7 +248,7 @@ def test_programs_at_once_are_no_matter_to_each_other_nor_is_who_is_cancelled(ma
     room = rng.choice((None, 600, 2000))
     options = {} if room is None else {"kv_budget": room * 576}
     policy, rows = rng.choice(list(POLICIES.values())), rng.choice((2, 7, 64, 2048))
-    found = run(make(keep=policy, lossless=Lossless(horizon=9), max_batch_tokens=rows, **options), together)
+    found = run(make(compress=policy, lossless=Lossless(horizon=9), max_batch_tokens=rows, **options), together)
     assert all(got in (None, want) for got, want in zip(found, wanted, strict=True))
     assert all(got is not None for got, rest in zip(found, patience, strict=True) if rest is None)
 
@@ -278,19 +278,19 @@ def wanted(make):
 def test_where_everything_is_kept_everything_is_accepted(make, policy, temperature):
     account, sampling = Account(), Sampling(temperature=temperature)
     plain = run(make(), lambda engine: grow(engine, Account(), "s", sampling=sampling))
-    found = run(make(keep=policy, lossless=True), lambda engine: grow(engine, account, "s", sampling=sampling))
+    found = run(make(compress=policy, lossless=True), lambda engine: grow(engine, account, "s", sampling=sampling))
     assert found == plain
     assert account.ledger.verified.acceptance == 1.0
-    assert account.ledger.keep.tokens == 0
+    assert account.ledger.compression.tokens == 0
     assert account.ledger.verified.drafted > 100
 
 
 def test_nonsense_is_rejected(make, wanted):
     account = Account()
-    found = run(make(keep=NONSENSE, lossless=True), lambda engine: grow(engine, account, "s"))
+    found = run(make(compress=NONSENSE, lossless=True), lambda engine: grow(engine, account, "s"))
     assert found == wanted
     assert account.ledger.verified.acceptance < 0.7
-    assert account.ledger.keep.tokens > 0
+    assert account.ledger.compression.tokens > 0
 
 
 def test_what_was_written_before_is_written_again(make, wanted):
@@ -308,7 +308,7 @@ def test_what_was_written_before_is_written_again(make, wanted):
         held(engine, [root])
         return found
 
-    assert run(make(keep=NONSENSE, lossless=Lossless(horizon=6)), twice) == wanted[0] * 2
+    assert run(make(compress=NONSENSE, lossless=Lossless(horizon=6)), twice) == wanted[0] * 2
 
 
 @pytest.mark.parametrize("policy", [*KEEP.names(), "nonsense"])
@@ -322,7 +322,7 @@ async def test_searches_at_once_get_what_each_gets_alone(make, wanted, policy):
             engine.release(handle)
         return written(reply)
 
-    with make(keep=POLICIES[policy], lossless=Lossless(horizon=7)) as engine:
+    with make(compress=POLICIES[policy], lossless=Lossless(horizon=7)) as engine:
         accounts = [Account() for _ in range(3)]
         others = [grow_elsewhere(engine, n) for n in range(2)]
         *found, one, two = await asyncio.gather(*(search(engine, account) for account in accounts), *others)
@@ -355,7 +355,7 @@ def test_a_budget_of_tokens_cuts_the_branches_it_cuts_without_drafts(make, token
 
     plain, drafted = account(), account()
     wanted = run(make(), lambda engine: grow(engine, plain, "a", "b"))
-    found = run(make(keep=NONSENSE, lossless=Lossless(horizon=6)), lambda engine: grow(engine, drafted, "a", "b"))
+    found = run(make(compress=NONSENSE, lossless=Lossless(horizon=6)), lambda engine: grow(engine, drafted, "a", "b"))
     assert found == wanted
     assert drafted.ledger.tokens_sampled == plain.ledger.tokens_sampled <= tokens
     assert (drafted.ledger.verified.drafted > 0) == (tokens == 320)
@@ -366,7 +366,7 @@ def test_a_budget_of_tokens_cuts_the_branches_it_cuts_without_drafts(make, token
 def test_an_account_that_may_hold_little_ends_where_it_ends_without_drafts(make, rows, policy):
     plain, drafted = (Account(kv_bytes=rows * 576) for _ in range(2))
     wanted = run(make(), lambda engine: grow(engine, plain, "a", "b"))
-    found = run(make(keep=policy, lossless=Lossless(horizon=6)), lambda engine: grow(engine, drafted, "a", "b"))
+    found = run(make(compress=policy, lossless=Lossless(horizon=6)), lambda engine: grow(engine, drafted, "a", "b"))
     assert found[0] == wanted[0]
     assert drafted.kv_short == plain.kv_short == (rows < 170)
     assert drafted.kv_rows == plain.kv_rows == 0
@@ -378,14 +378,14 @@ def test_with_room_for_little_more_than_one_path_there_is_no_room_for_drafts_but
     make, wanted, tokens, rows, policy
 ):
     options = {"kv_budget": tokens * 576, "max_batch_tokens": rows}
-    engine = make(keep=policy, lossless=Lossless(horizon=6), **options)
+    engine = make(compress=policy, lossless=Lossless(horizon=6), **options)
     assert run(engine, lambda engine: grow(engine, Account(), "s", k=1))[0] == [wanted[0][0][:1]]
     try:
         plain = run(make(**options), lambda engine: grow(engine, Account(), "a", "b"))
     except CacheError:
         assert tokens < 170
         return
-    engine = make(keep=policy, lossless=Lossless(horizon=6), **options)
+    engine = make(compress=policy, lossless=Lossless(horizon=6), **options)
     assert run(engine, lambda engine: grow(engine, Account(), "a", "b"))[0] == plain[0]
     assert engine.cache.pool.peak <= tokens
 
@@ -403,7 +403,7 @@ def test_branches_that_end_early_leave_the_others_the_room_they_leave_without_dr
     plain = run(make(kv_budget=tokens * 576), least)
     with pytest.raises(CacheError):
         run(make(kv_budget=(tokens - 1) * 576), least)
-    engine = make(kv_budget=tokens * 576, keep=NONSENSE, lossless=True)
+    engine = make(kv_budget=tokens * 576, compress=NONSENSE, lossless=True)
     assert run(engine, least)[0] == plain[0]
 
 
@@ -411,7 +411,7 @@ def test_branches_that_end_early_leave_the_others_the_room_they_leave_without_dr
 def test_a_deadline_cuts_off_what_would_have_been_written(make, wanted, passes):
     """It comes after so many passes."""
     whole = {branch: text for text, _, branches, *_ in wanted[0][0] for branch in branches}
-    engine, account = make(keep=NONSENSE, lossless=Lossless(horizon=6)), Account()
+    engine, account = make(compress=NONSENSE, lossless=Lossless(horizon=6)), Account()
     run_pass = engine.forward.run
 
     def run_some(*arguments):
@@ -432,7 +432,7 @@ def test_a_deadline_cuts_off_what_would_have_been_written(make, wanted, passes):
 @pytest.mark.parametrize("tokens", [12, 20, 28, 40, 60])
 def test_generations_and_drafts_for_which_there_is_no_room_end_in_a_sentence(make, tokens):
     engine = make(
-        keep=ArborKV(tail=0, sinks=0), lossless=Lossless(horizon=8), kv_budget=tokens * 576, max_batch_tokens=64
+        compress=ArborKV(tail=0, sinks=0), lossless=Lossless(horizon=8), kv_budget=tokens * 576, max_batch_tokens=64
     )
 
     async def several(engine):
@@ -449,12 +449,12 @@ def test_generations_and_drafts_for_which_there_is_no_room_end_in_a_sentence(mak
 
 async def drafting(engine):
     """Until a draft is being written; its pass may be running."""
-    while not any(isinstance(job, Draft) for job in list(engine._stepper.jobs)):
+    while not any(isinstance(job, DraftJob) for job in list(engine._scheduler.jobs)):
         await asyncio.sleep(0)
 
 
 async def test_whoever_is_cancelled_leaves_nothing_behind(make, wanted):
-    with make(keep=NONSENSE, lossless=True) as engine:
+    with make(compress=NONSENSE, lossless=True) as engine:
         root = engine.open("say yes", Account())
         task = asyncio.create_task(engine.generate([ask(root)], Account()))
         beside = asyncio.create_task(engine.generate([ask(root, "beside", k=2)], Account()))
@@ -466,14 +466,14 @@ async def test_whoever_is_cancelled_leaves_nothing_behind(make, wanted):
         with pytest.raises(asyncio.CancelledError):
             await beside
         engine.settle()
-        assert engine._stepper.jobs == []
+        assert engine._scheduler.jobs == []
         (reply,) = await engine.generate([ask(root)], Account())
         assert written(reply) == wanted[0][0]
         held(engine, [root, *(completion.handle for completion in reply)])
 
 
 async def test_an_engine_that_is_closed_meanwhile_ends_what_runs(make):
-    engine = make(keep=NONSENSE, lossless=True)
+    engine = make(compress=NONSENSE, lossless=True)
     root = engine.open("say yes", Account())
     account = Account()
     task = asyncio.create_task(engine.generate([ask(root)], account))
@@ -482,7 +482,7 @@ async def test_an_engine_that_is_closed_meanwhile_ends_what_runs(make):
     with pytest.raises(EngineError, match="the engine is closed"):
         await task
     engine.settle()
-    assert engine._stepper.jobs == []
+    assert engine._scheduler.jobs == []
     assert [s for s in engine.cache.segments() if s.pins] == []
     engine.check_integrity()
     verified = account.ledger.verified
@@ -493,24 +493,24 @@ def test_a_policy_that_fails_is_told_of_once_and_nothing_is_drafted(make, wanted
     account = Account()
     policy = Faulty(budget=1, recent=1, pin_prompt=False)
     with caplog.at_level(logging.WARNING, "rksc_tot"):
-        found = run(make(keep=policy, lossless=True), lambda engine: grow(engine, account, "s"))
+        found = run(make(compress=policy, lossless=True), lambda engine: grow(engine, account, "s"))
     assert found == wanted
     (told,) = [record.message for record in caplog.records if "faulty" in record.message]
     assert told.startswith(
-        "nothing is drafted any more: keep policy 'faulty': its select, with 2 tokens and a budget of 1, "
+        "nothing is drafted any more: compression policy 'faulty': its select, with 2 tokens and a budget of 1, "
     )
     assert told.endswith("raised ZeroDivisionError: one by nought - correct the policy")
     assert account.ledger.verified.drafted == 0
 
 
 async def test_what_a_draft_took_is_on_the_account_of_its_search(make):
-    with make(keep=NONSENSE, lossless=True) as engine:
+    with make(compress=NONSENSE, lossless=True) as engine:
         one, two = Account(), Account()
         long, short = (engine.open(text, Account()) for text in ("say yes", "no"))
         await asyncio.gather(engine.generate([ask(long)], one), engine.generate([ask(short, max_tokens=1)], two))
-        assert one.ledger.keep.acted > 0
+        assert one.ledger.compression.acted > 0
         assert one.ledger.verified.rows > 0
-        assert two.ledger.keep.acted == two.ledger.verified.rows == 0
+        assert two.ledger.compression.acted == two.ledger.verified.rows == 0
 
 
 # -- searches ------------------------------------------------------------------------------------------------------------
@@ -539,7 +539,7 @@ def trees():
 
 @pytest.mark.parametrize("policy", OF_GAME24)
 def test_a_search_finds_the_same_tree(trees, policy):
-    with load_engine(keep=OF_GAME24[policy], lossless=Lossless(horizon=8)) as engine:
+    with load_engine(compress=OF_GAME24[policy], lossless=Lossless(horizon=8)) as engine:
         outcomes = list(solve_many("game24", PUZZLES, engine=engine, concurrency=3, **SEARCH))
         engine.check_integrity()
         assert [s for s in engine.cache.segments() if s.pins or s.handles] == []
@@ -549,8 +549,8 @@ def test_a_search_finds_the_same_tree(trees, policy):
 
 
 async def test_a_search_in_little_room_finds_the_same_tree(trees):
-    keep = OF_GAME24["arborkv"]
-    with load_engine(kv_budget=120 * 6144, keep=keep, lossless=Lossless(horizon=8)) as engine:
+    compress = OF_GAME24["arborkv"]
+    with load_engine(kv_budget=120 * 6144, compress=compress, lossless=Lossless(horizon=8)) as engine:
         found = await asyncio.gather(*(asolve("game24", puzzle, engine=engine, **SEARCH) for puzzle in PUZZLES[:2]))
         engine.check_integrity()
         assert engine.cache.pool.peak <= 120 * 6144 // engine.bytes_per_token

@@ -4,7 +4,7 @@ import math
 
 from rksc_tot.cache.prefix_tree import PrefixTree
 from rksc_tot.cache.slot_pool import SlotPool
-from rksc_tot.engine.kv.thought_stats import standings
+from rksc_tot.engine.kv.thought_stats import thought_stats
 
 
 def grown():
@@ -25,7 +25,7 @@ def test_what_thoughts_begin_with_has_the_value_and_entropy_of_the_best_of_them(
     tree, _, ends = grown()
     for name, score in {"abc": 1.0, "abde": 3.0, "f": 9.0}.items():
         ends[name].score, ends[name].entropy = score, score / 10
-    found, common = standings(tree), ends["abc"].parent
+    found, common = thought_stats(tree), ends["abc"].parent
     assert bytes(common.tokens) == b"ab"
     assert found[common][:2] == (3.0, 0.3)  # not of the thought after it
     assert found[ends["abc"]][:2] == (1.0, 0.1)
@@ -35,14 +35,14 @@ def test_what_thoughts_begin_with_has_the_value_and_entropy_of_the_best_of_them(
 def test_an_unknown_value_is_not_a_number_and_worse_than_any():
     tree, _, ends = grown()
     ends["abc"].score = -5.0
-    found = standings(tree)
+    found = thought_stats(tree)
     assert found[ends["abc"].parent].value == -5.0
     assert math.isnan(found[ends["abde"]].value)
 
 
 def test_below_counts_the_tokens_up_to_the_nearest_end_of_a_thought():
     tree, prompt, ends = grown()
-    found = standings(tree)
+    found = thought_stats(tree)
     assert found[ends["abc"].parent].below == 1
     assert [found[ends[name]].below for name in ("abc", "abde", "f")] == [0, 0, 0]
     assert found[prompt].below == 0
@@ -51,7 +51,7 @@ def test_below_counts_the_tokens_up_to_the_nearest_end_of_a_thought():
 def test_distance_counts_thoughts_and_not_segments():
     tree, prompt, ends = grown()
     tree.pin(ends["f"])
-    found = standings(tree)
+    found = thought_stats(tree)
     assert found[ends["f"]].distance == 0
     assert found[ends["abde"]].distance == 1
     assert found[ends["abc"].parent].distance == 1  # the same thought
@@ -61,4 +61,4 @@ def test_distance_counts_thoughts_and_not_segments():
 
 def test_where_nothing_runs_everything_is_equally_far():
     tree, _, _ = grown()
-    assert len({standing.distance for standing in standings(tree).values()}) == 1
+    assert len({standing.distance for standing in thought_stats(tree).values()}) == 1

@@ -11,7 +11,7 @@ from rksc_tot.cache.offload.store import open_store
 from rksc_tot.core.errors import ConfigError
 from rksc_tot.core.seeds import stream_keys
 from rksc_tot.engine.base import Account, GenerateRequest, Sampling
-from rksc_tot.engine.model.lease import loan_of
+from rksc_tot.engine.model.lease import lease_of
 from rksc_tot.engine.transformers_engine.engine import TransformersEngine
 from tests.engine.conftest import byte_tokenizer, llama
 
@@ -93,7 +93,7 @@ def test_the_owner_has_his_model_back_when_all_are_closed(model):
 
 
 @pytest.mark.parametrize("wrong", [
-    {"kv_budget": 1}, {"keep": "no such"}, {"lossless": True}, {"offload": "cpu", "offload_budget": 1}, {"offload": "moon"},
+    {"kv_budget": 1}, {"compress": "no such"}, {"lossless": True}, {"offload": "cpu", "offload_budget": 1}, {"offload": "moon"},
 ])  # fmt: skip
 def test_an_engine_that_is_refused_gives_the_model_back(model, wrong):
     stock = [type(module) for module in model.modules()]
@@ -104,7 +104,7 @@ def test_an_engine_that_is_refused_gives_the_model_back(model, wrong):
 
 def test_an_engine_that_is_refused_leaves_the_store_to_another(model):
     store = open_store("cpu")
-    with pytest.raises(ConfigError, match="lossless drafts need a keep policy"):
+    with pytest.raises(ConfigError, match="lossless drafts need a compression policy"):
         engine_on(model, offload=store, lossless=True)
     with engine_on(model, offload=store) as engine:
         assert engine.offload_store is store
@@ -113,4 +113,4 @@ def test_an_engine_that_is_refused_leaves_the_store_to_another(model):
 def test_a_copy_of_a_lent_model_is_lent_to_nobody(model):
     with engine_on(model, pack=False):
         twin = copy.deepcopy(model)
-    assert loan_of(twin) is not loan_of(model)
+    assert lease_of(twin) is not lease_of(model)

@@ -8,7 +8,7 @@ from benchmarks.quality.exactness import families, tree_difference
 from rksc_tot.cache.arena import Arena
 from rksc_tot.core.errors import UnsupportedModel
 from rksc_tot.engine import TransformersEngine
-from rksc_tot.engine.model.onednn_linear import PackedLinear, Product, worth_packing
+from rksc_tot.engine.model.onednn_linear import OneDNNLinear, OneDNNMatmul, worth_packing
 from rksc_tot.engine.model.probe import probe
 from rksc_tot.tasks.game24.tokenizer import build_tokenizer
 from tests.engine.conftest import llama
@@ -31,7 +31,7 @@ def test_a_tree_on_packed_layers_equals_plain_passes_on_stock_ones(family):
     assert capabilities.route == "fast"
     assert capabilities.layers
     assert forward.packed
-    assert PackedLinear in kinds(model)
+    assert OneDNNLinear in kinds(model)
     assert list(model.state_dict()) == names
     assert tree_difference(forward, "fast", seed=1, size=3) <= 1e-4
     forward.give_back()
@@ -44,7 +44,7 @@ def test_what_is_measured_against_never_runs_on_packed_layers():
     stock, _ = probe(build("llama"), Arena(1 << 30))
     assert torch.equal(plain, stock.plain([5, 6, 7]))
     forward.take("fast")
-    assert PackedLinear in kinds(forward.model)
+    assert OneDNNLinear in kinds(forward.model)
 
 
 def test_closing_the_engine_gives_the_model_back_though_another_is_using_it():
@@ -77,7 +77,7 @@ def test_a_layer_somebody_watches_is_left_alone():
     watched.register_forward_hook(lambda module, args, out: seen.append(out.shape))
     probe(model, Arena(1 << 30), packed=True)
     assert model.model.layers[0].mlp.up_proj is watched
-    assert type(model.model.layers[1].mlp.up_proj) is PackedLinear
+    assert type(model.model.layers[1].mlp.up_proj) is OneDNNLinear
     assert seen
 
 
@@ -97,22 +97,22 @@ def test_bfloat16_is_packed_where_the_processor_computes_in_it(monkeypatch, comp
     model = build("llama").to(torch.bfloat16)
     assert worth_packing(model) == computes
     forward, capabilities = probe(model, Arena(1 << 30), packed=True)
-    assert (PackedLinear in kinds(model)) == computes
+    assert (OneDNNLinear in kinds(model)) == computes
     assert capabilities.route == "fast"
     forward.give_back()
 
 
 def alone(layer):
-    return PackedLinear(layer, Product([layer]), slice(None))
+    return OneDNNLinear(layer, OneDNNMatmul([layer]), slice(None))
 
 
 @pytest.mark.parametrize("bias", [False, True])
 def test_layers_that_read_the_same_input_are_one_product_with_the_same_bits(bias):
     torch.manual_seed(0)
     layers = [torch.nn.Linear(48, width, bias=bias) for width in (48, 16, 16)]
-    product = Product(layers)
+    product = OneDNNMatmul(layers)
     first = [0, 48, 64, 80]
-    joined = [PackedLinear(layer, product, slice(a, b)) for layer, a, b in zip(layers, first, first[1:], strict=False)]
+    joined = [OneDNNLinear(layer, product, slice(a, b)) for layer, a, b in zip(layers, first, first[1:], strict=False)]
     with torch.inference_mode():
         for rows in (torch.randn(3, 48), torch.randn(1, 5, 48)):
             for layer, twin in zip(layers, joined, strict=True):

@@ -14,8 +14,8 @@ from rksc_tot.cache.slot_pool import SlotPool
 from rksc_tot.engine import TransformersEngine
 from rksc_tot.engine.base import Account
 from rksc_tot.engine.jobs.job import Job
-from rksc_tot.engine.scheduler import scheduler as stepper
-from rksc_tot.engine.scheduler.fair_share import SHORT, WHILE_OTHERS_WAIT, Turns
+from rksc_tot.engine.scheduler import scheduler as scheduler
+from rksc_tot.engine.scheduler.fair_share import SHORT, WHILE_OTHERS_WAIT, FairShare
 from rksc_tot.strategies import BFS
 from rksc_tot.tasks.game24.tokenizer import build_tokenizer
 from tests.engine.conftest import SHAPE, llama
@@ -59,7 +59,7 @@ class World:
 
     def __init__(self):
         self.tree = PrefixTree(SlotPool(1 << 30))
-        self.turns = Turns()
+        self.turns = FairShare()
         self.jobs = []
         self._token = 0
 
@@ -206,7 +206,7 @@ def test_a_long_one_goes_on_however_many_short_ones_there_are(shorts, rows):
 def watch_passes(monkeypatch):
     """The rows of each pass from now on, by the id of the account."""
     passes = []
-    compute = stepper.compute
+    compute = scheduler.compute
 
     def watched(forward, tree, claims):
         rows = {}
@@ -216,7 +216,7 @@ def watch_passes(monkeypatch):
         passes.append(rows)
         return logits
 
-    monkeypatch.setattr(stepper, "compute", watched)
+    monkeypatch.setattr(scheduler, "compute", watched)
     return passes
 
 

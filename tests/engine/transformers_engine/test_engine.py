@@ -342,7 +342,7 @@ def test_settings_out_of_range_name_the_value():
             TransformersEngine(llama(len(tokenizer)), tokenizer, max_batch_tokens=wrong)
         assert str(refused.value) == f"max_batch_tokens is {wrong!r} - use a whole number, at least 1"
     with pytest.raises(ConfigError, match="lossless is 'no' - it takes True, False or a Lossless object"):
-        TransformersEngine(llama(len(tokenizer)), tokenizer, keep="streaming", lossless="no")
+        TransformersEngine(llama(len(tokenizer)), tokenizer, compress="streaming", lossless="no")
     with pytest.raises(ConfigError, match="KV budget of 10 bytes"):
         TransformersEngine(llama(len(tokenizer)), tokenizer, kv_budget=10)
 

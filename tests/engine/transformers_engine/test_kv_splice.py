@@ -15,9 +15,9 @@ from rksc_tot.engine.base import Account, GenerateRequest, Sampling
 from rksc_tot.engine.model import hf_compat as compat
 from rksc_tot.engine.model.forward import Forward
 from rksc_tot.engine.transformers_engine.kv_splice import overlap
-from rksc_tot.engine.transformers_engine.prompt_reuse import Phrasings, open_phrasing
+from rksc_tot.engine.transformers_engine.prompt_reuse import PromptReuser, open_variant
 from rksc_tot.engine.transformers_engine.rope_shift import find_rotation
-from rksc_tot.policies.asks import Phrasing
+from rksc_tot.policies.asks import PromptReuse
 from rksc_tot.tasks.game24.tokenizer import build_tokenizer
 from tests.engine.conftest import SHAPE, byte_tokenizer, llama
 
@@ -29,9 +29,9 @@ ALL = {"gate": "lead", "threshold": -1e9}
 def share(engine, rule, prompt=BRANCH, reference=REFERENCE, account=None, sharing=None, key=0):
     """Open a reference and a branch; returns reference handle, branch handle, verdict."""
     account = account or Account()
-    sharing = sharing or Phrasings(engine._stepper)
+    sharing = sharing or PromptReuser(engine._scheduler)
     lender = engine.open(reference, account)
-    return lender, *asyncio.run(open_phrasing(engine, sharing, prompt, lender, rule, account, key))
+    return lender, *asyncio.run(open_variant(engine, sharing, prompt, lender, rule, account, key))
 
 
 def text(engine, handle, tokens=8):
@@ -165,7 +165,7 @@ def test_a_cache_whose_values_hold_positions_is_refused():
 
 
 def test_with_one_layer_what_is_taken_over_is_exact(one_layer):
-    _, branch, verdict = share(one_layer, Phrasing(**ALL, recompute=0, audit=1))
+    _, branch, verdict = share(one_layer, PromptReuse(**ALL, recompute=0, audit=1))
     assert verdict.kept
     assert verdict.reused >= len(PROBLEM)
     assert verdict.audit.same
@@ -181,7 +181,7 @@ def test_a_branch_on_kv_taken_over_equals_the_same_done_by_hand(recompute, route
     tokenizer = byte_tokenizer()
     with TransformersEngine(llama(len(tokenizer)), tokenizer, max_batch_tokens=max_rows) as engine:
         engine.forward.take(route)
-        lender, branch, verdict = share(engine, Phrasing(**ALL, recompute=recompute))
+        lender, branch, verdict = share(engine, PromptReuse(**ALL, recompute=recompute))
         shared = overlap(lender.tokens, branch.tokens).after(recompute)
         assert (verdict.exact, verdict.reused) == (shared.head, shared.length)
         assert verdict.computed == branch.length - shared.head - shared.length
@@ -193,7 +193,7 @@ def test_a_branch_on_kv_taken_over_equals_the_same_done_by_hand(recompute, route
 
 
 def test_what_follows_a_kept_branch_stands_on_it_and_no_exact_request_does(byte_engine):
-    _, branch, _ = share(byte_engine, Phrasing(**ALL))
+    _, branch, _ = share(byte_engine, PromptReuse(**ALL))
     approximate = branch.segment.logits.clone()
     exact = byte_engine.open(BRANCH, Account())
     assert exact.tokens == branch.tokens
@@ -206,7 +206,7 @@ def test_what_follows_a_kept_branch_stands_on_it_and_no_exact_request_does(byte_
 
 
 def test_a_kept_branch_stays_resident_while_it_is_held(byte_engine):
-    lender, branch, _ = share(byte_engine, Phrasing(**ALL))
+    lender, branch, _ = share(byte_engine, PromptReuse(**ALL))
     byte_engine.clear()
     with pytest.raises(CacheError):
         byte_engine.cache.make_room(byte_engine.cache.pool.limit)
@@ -219,19 +219,19 @@ def test_a_kept_branch_stays_resident_while_it_is_held(byte_engine):
 
 def test_a_branch_that_is_sent_back_leaves_nothing_and_is_exact(byte_engine):
     account = Account()
-    lender, branch, verdict = share(byte_engine, Phrasing(gate="lead", threshold=1e9), account=account)
+    lender, branch, verdict = share(byte_engine, PromptReuse(gate="lead", threshold=1e9), account=account)
     assert not verdict.kept
     assert "lead is" in verdict.why
     assert verdict.reused == 0
     assert byte_engine.cache.pool.used == lender.length
-    assert account.ledger.phrasing.acted == 0
+    assert account.ledger.prompt_reuse.acted == 0
     text(byte_engine, branch)
     assert torch.allclose(branch.segment.logits, byte_engine.forward.plain(branch.tokens)[-1], atol=1e-4)
 
 
 def test_too_little_in_common_is_not_tried(byte_engine):
     account = Account()
-    _, _, verdict = share(byte_engine, Phrasing(**ALL, least=500), account=account)
+    _, _, verdict = share(byte_engine, PromptReuse(**ALL, least=500), account=account)
     assert not verdict.kept
     assert "500" in verdict.why
     assert account.ledger.prefill_tokens == 0
@@ -240,26 +240,26 @@ def test_too_little_in_common_is_not_tried(byte_engine):
 def test_a_prompt_that_is_resident_needs_no_sharing(byte_engine):
     exact = byte_engine.open(BRANCH, Account())
     text(byte_engine, exact)
-    _, branch, verdict = share(byte_engine, Phrasing(**ALL))
+    _, branch, verdict = share(byte_engine, PromptReuse(**ALL))
     assert not verdict.kept
     assert "resident" in verdict.why
     assert branch.segment is exact.segment
 
 
 def test_what_was_taken_over_is_not_lent_on(byte_engine):
-    sharing, account = Phrasings(byte_engine._stepper), Account()
-    _, branch, _ = share(byte_engine, Phrasing(**ALL), sharing=sharing)
+    sharing, account = PromptReuser(byte_engine._scheduler), Account()
+    _, branch, _ = share(byte_engine, PromptReuse(**ALL), sharing=sharing)
     other = f"Once more. {PROBLEM}So"
-    _, verdict = asyncio.run(open_phrasing(byte_engine, sharing, other, branch, Phrasing(**ALL), account))
+    _, verdict = asyncio.run(open_variant(byte_engine, sharing, other, branch, PromptReuse(**ALL), account))
     assert not verdict.kept
     assert "took over" in verdict.why
     assert account.ledger.prefill_tokens == 0
 
 
 def test_the_ledger_says_what_was_shared_and_what_audits_found(byte_engine):
-    account, sharing = Account(), Phrasings(byte_engine._stepper)
-    _, branch, verdict = share(byte_engine, Phrasing(**ALL, audit=1), account=account, sharing=sharing)
-    record = account.ledger.phrasing
+    account, sharing = Account(), PromptReuser(byte_engine._scheduler)
+    _, branch, verdict = share(byte_engine, PromptReuse(**ALL, audit=1), account=account, sharing=sharing)
+    record = account.ledger.prompt_reuse
     exact = byte_engine.forward.plain(branch.tokens)[-1].double().log_softmax(-1)
     shared = branch.segment.logits.double().log_softmax(-1)
     assert record.kl == pytest.approx(float((exact.exp() * (exact - shared)).sum()), rel=1e-3)
@@ -270,7 +270,7 @@ def test_the_ledger_says_what_was_shared_and_what_audits_found(byte_engine):
 
 def test_an_unaudited_branch_computes_only_its_own_tokens(byte_engine):
     account = Account()
-    lender, _, verdict = share(byte_engine, Phrasing(**ALL, audit=0), account=account)
+    lender, _, verdict = share(byte_engine, PromptReuse(**ALL, audit=0), account=account)
     looked = account.ledger.recomputed_tokens  # the lender's last token, for its hidden states
     assert looked <= 1
     assert account.ledger.prefill_tokens == lender.length + looked + verdict.computed
@@ -278,7 +278,7 @@ def test_an_unaudited_branch_computes_only_its_own_tokens(byte_engine):
 
 def test_audits_are_drawn_by_key_alone(byte_engine):
     def audited(key):
-        _, branch, verdict = share(byte_engine, Phrasing(**ALL, audit=0.5), key=key)
+        _, branch, verdict = share(byte_engine, PromptReuse(**ALL, audit=0.5), key=key)
         byte_engine.release(branch)
         byte_engine.clear()
         return verdict.audit is not None
@@ -293,27 +293,27 @@ def test_kv_that_is_not_a_number_sends_back_with_the_reason(byte_engine):
     text(byte_engine, lender)
     with torch.inference_mode():
         byte_engine.forward.arena.values[1][:, lender.segment.slots[20]] = float("nan")
-    _, _, verdict = share(byte_engine, Phrasing(**ALL))
+    _, _, verdict = share(byte_engine, PromptReuse(**ALL))
     assert not verdict.kept
     assert "NaN" in verdict.why
 
 
 def test_a_pass_that_fails_leaves_nothing(byte_engine, monkeypatch):
-    sharing = Phrasings(byte_engine._stepper)
+    sharing = PromptReuser(byte_engine._scheduler)
     sharing.rotation()
     lender = byte_engine.open(REFERENCE, Account())
     text(byte_engine, lender)
     before = byte_engine.cache.pool.used
     monkeypatch.setattr("rksc_tot.engine.transformers_engine.prompt_reuse.compute_rest", lambda *_: 1 / 0)
     with pytest.raises(EngineError, match="ZeroDivisionError"):
-        asyncio.run(open_phrasing(byte_engine, sharing, BRANCH, lender, Phrasing(**ALL), Account()))
+        asyncio.run(open_variant(byte_engine, sharing, BRANCH, lender, PromptReuse(**ALL), Account()))
     assert byte_engine.cache.pool.used == before
     byte_engine.check_integrity()
 
 
 @pytest.mark.parametrize("started", [False, True])
 def test_a_request_that_is_cancelled_leaves_nothing(byte_engine, monkeypatch, started):
-    sharing = Phrasings(byte_engine._stepper)
+    sharing = PromptReuser(byte_engine._scheduler)
     sharing.rotation()
     lender = byte_engine.open(REFERENCE, Account())
     text(byte_engine, lender)
@@ -329,14 +329,14 @@ def test_a_request_that_is_cancelled_leaves_nothing(byte_engine, monkeypatch, st
     monkeypatch.setattr(sharing, "open", slow)
 
     async def cancelled():
-        request = asyncio.create_task(open_phrasing(byte_engine, sharing, BRANCH, lender, Phrasing(**ALL), Account()))
+        request = asyncio.create_task(open_variant(byte_engine, sharing, BRANCH, lender, PromptReuse(**ALL), Account()))
         while started and not running.is_set():
             await asyncio.sleep(0.001)
         await asyncio.sleep(0)
         request.cancel()
         await asyncio.gather(request, return_exceptions=True)
         go_on.set()
-        byte_engine.driver.submit(int).result()  # whatever was running has ended
+        byte_engine.engine_thread.submit(int).result()  # whatever was running has ended
 
     asyncio.run(cancelled())
     byte_engine.clear()
@@ -350,7 +350,7 @@ def test_without_room_for_both_the_prompt_is_computed_by_itself():
         per_token = engine.forward.arena.bytes_per_row or 4 * 2 * 3 * 2 * 12
         rows = len(tokenizer(BRANCH).input_ids) + 12
     with TransformersEngine(llama(len(tokenizer)), tokenizer, kv_budget=rows * per_token) as engine:
-        _, branch, verdict = share(engine, Phrasing(**ALL))
+        _, branch, verdict = share(engine, PromptReuse(**ALL))
         assert not verdict.kept
         assert "KV budget" in verdict.why
         text(engine, branch)
@@ -359,18 +359,18 @@ def test_without_room_for_both_the_prompt_is_computed_by_itself():
 
 def test_where_layers_cannot_be_looked_at_only_sigma_is_missing(byte_engine):
     byte_engine.forward.lens = None
-    _, branch, verdict = share(byte_engine, Phrasing(**ALL))
+    _, branch, verdict = share(byte_engine, PromptReuse(**ALL))
     assert verdict.kept
     assert verdict.signals.sigma is None
     byte_engine.release(branch)
-    _, _, verdict = share(byte_engine, Phrasing(gate="sigma", threshold=0.5))
+    _, _, verdict = share(byte_engine, PromptReuse(gate="sigma", threshold=0.5))
     assert "hidden states" in verdict.why
 
 
 def test_sigma_compares_the_last_tokens_of_branch_and_reference(byte_engine):
     same_end = f"Solve:  {PROBLEM}Answer"  # one space more
-    _, _, close = share(byte_engine, Phrasing(**ALL, recompute=0), prompt=same_end)
-    _, _, apart = share(byte_engine, Phrasing(**ALL))
+    _, _, close = share(byte_engine, PromptReuse(**ALL, recompute=0), prompt=same_end)
+    _, _, apart = share(byte_engine, PromptReuse(**ALL))
     assert -1 <= apart.signals.sigma < close.signals.sigma <= 1
 
 
@@ -388,8 +388,8 @@ async def test_a_phrasing_that_comes_to_nothing_leaves_the_books_balanced(cancel
     with TransformersEngine(model, tokenizer) as engine:
         account = Account()
         reference, same = engine.open("steps 4 5 6 10\n", account), engine.open("solve 4 5 6 10\n", account)
-        rule = Phrasing(gate="margin", threshold=0, least=2)
-        task = asyncio.ensure_future(engine.open_phrasing("solve 4 5 6 10\n", reference, rule, account))
+        rule = PromptReuse(gate="margin", threshold=0, least=2)
+        task = asyncio.ensure_future(engine.open_variant("solve 4 5 6 10\n", reference, rule, account))
         if cancelled:
             await asyncio.sleep(0)
             task.cancel()
@@ -404,14 +404,14 @@ async def test_a_phrasing_that_comes_to_nothing_leaves_the_books_balanced(cancel
 
 async def test_what_cannot_be_evicted_takes_no_more_than_its_part_of_the_budget():
     tokenizer = build_tokenizer()
-    rule = Phrasing(gate="margin", threshold=0, least=2)
+    rule = PromptReuse(gate="margin", threshold=0, least=2)
     for tokens, kept in ((100, True), (20, False)):
         with TransformersEngine(llama(len(tokenizer)), tokenizer) as engine:
             size = engine.bytes_per_token
         with TransformersEngine(llama(len(tokenizer)), tokenizer, kv_budget=tokens * size) as engine:
             account = Account()
             reference = engine.open("steps 4 5 6 10\n", account)
-            handle, verdict = await engine.open_phrasing("solve 4 5 6 10\n", reference, rule, account)
+            handle, verdict = await engine.open_variant("solve 4 5 6 10\n", reference, rule, account)
             assert verdict.kept is kept
             assert kept or "may not be evicted" in verdict.why
             for given in (reference, handle):

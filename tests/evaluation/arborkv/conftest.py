@@ -10,7 +10,7 @@ SEED = 2
 @pytest.fixture(scope="session")
 def shared_engine():
     """The embedded model, with everything kept until a test leaves something out."""
-    with load_engine(keep=MEASURING) as engine:
+    with load_engine(compress=MEASURING) as engine:
         yield engine
 
 

@@ -109,7 +109,7 @@ async def test_copies_go_with_the_block_whatever_ends_it(engine, path):
 
 async def test_a_path_that_is_not_whole_cannot_be_looked_at(engine, path):
     engine.clear()
-    with engine.driver.books():
+    with engine.engine_thread.books():
         engine.cache.reduce(path.segment, [len(path.segment.slots) - 1])
     with pytest.raises(ConfigError, match="does not fit - raise the KV budget"):
         async with left_out(engine, [(path, range(0))]):
@@ -119,7 +119,7 @@ async def test_a_path_that_is_not_whole_cannot_be_looked_at(engine, path):
 async def test_copies_that_were_reduced_while_they_were_used_are_no_good(engine, path):
     async def use():
         async with left_out(engine, [(path, range(8, 12))]) as copies:
-            with engine.driver.books():
+            with engine.engine_thread.books():
                 engine.cache.reduce(copies[0].segment, [0, len(copies[0].segment.slots) - 1])
 
     with pytest.raises(ConfigError, match="does not fit - raise the KV budget"):
@@ -127,7 +127,7 @@ async def test_copies_that_were_reduced_while_they_were_used_are_no_good(engine,
 
 
 async def test_no_room_for_the_copies_is_an_error_that_leaves_nothing():
-    with load_engine(keep=MEASURING, kv_budget=40 * 6144) as small:
+    with load_engine(compress=MEASURING, kv_budget=40 * 6144) as small:
         prompt = small.open(PROMPT, Account())
         await asked(small, [prompt])
         with pytest.raises(CacheError, match="raise the KV budget"):

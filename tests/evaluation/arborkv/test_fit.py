@@ -57,9 +57,9 @@ def test_a_fit_is_found_on_the_embedded_model_and_holds_for_it(found, tmp_path):
     assert 0.5 < low <= fit.separation <= high <= 1
     assert [feature.theta for feature in found.features] == list(fit.theta)
     fit.save(tmp_path / "f.json")
-    keep = ArborKV(fit=str(tmp_path / "f.json"), tail=2)
-    assert keep == ArborKV.from_fit(fit, tail=2)
-    with load_engine(keep=keep, kv_budget="2MiB") as small:
+    compress = ArborKV(fit=str(tmp_path / "f.json"), tail=2)
+    assert compress == ArborKV.from_fit(fit, tail=2)
+    with load_engine(compress=compress, kv_budget="2MiB") as small:
         assert solve("game24", PUZZLES[0], engine=small, strategy=BFS(b=2, k=8)).answer is not None
 
 
@@ -139,10 +139,10 @@ def test_the_same_problem_twice_is_refused(engine):
 
 
 @pytest.mark.parametrize(
-    "how", [{}, {"keep": "arborkv"}, {"keep": "streaming"}, {"keep": MEASURING, "lossless": True}], ids=str
+    "how", [{}, {"compress": "arborkv"}, {"compress": "streaming"}, {"compress": MEASURING, "lossless": True}], ids=str
 )
 def test_an_engine_that_would_not_let_a_path_be_reduced_is_refused(how):
-    with load_engine(**how) as other, pytest.raises(ConfigError, match="load it with keep=MEASURING"):
+    with load_engine(**how) as other, pytest.raises(ConfigError, match="load it with compress=MEASURING"):
         fit_arborkv("game24", PUZZLES, engine=other)
 
 
@@ -152,7 +152,7 @@ def test_an_engine_without_kv_is_refused():
 
 
 def test_a_budget_that_holds_no_whole_search_is_refused():
-    with load_engine(keep=MEASURING, kv_budget="1MiB") as small:
+    with load_engine(compress=MEASURING, kv_budget="1MiB") as small:
         with pytest.raises(ConfigError, match="the KV of a whole search does not fit - raise the KV budget"):
             fit_arborkv("game24", PUZZLES, engine=small)
         small.check_integrity()
@@ -186,10 +186,10 @@ def test_a_policy_has_the_theta_of_its_fit_and_no_other(fit):
     [({"task": "poems"}, "task poems"), ({"weights": "0" * 64}, "weights 000"), ({"layers": 9}, "layers 9")],
 )
 def test_a_search_on_another_model_or_task_than_it_was_made_for_is_refused(fit, changes, says):
-    with load_engine(keep=ArborKV.from_fit(fit)) as holds:
+    with load_engine(compress=ArborKV.from_fit(fit)) as holds:
         result = solve("game24", PUZZLES[0], engine=holds, strategy=BFS(b=1, k=2))
-        assert result.numerics["keep"]["fit"]["theta"] == [1, 2, 3]
+        assert result.numerics["compression"]["fit"]["theta"] == [1, 2, 3]
     message = f"was made for something else: {says}.* - make one with rksc-tot fit arborkv"
-    other = load_engine(keep=ArborKV.from_fit(fit.model_copy(update=changes)))
+    other = load_engine(compress=ArborKV.from_fit(fit.model_copy(update=changes)))
     with other, pytest.raises(ConfigError, match=message):
         solve("game24", PUZZLES[0], engine=other, strategy=BFS(b=1, k=2))

@@ -11,7 +11,7 @@ from rksc_tot.core.task import Path
 from rksc_tot.core.tree import Node
 from rksc_tot.evaluation.arborkv.leave_one_out import outcome, samples_of, tips_of
 from rksc_tot.search import Search
-from rksc_tot.search.expansion import Draft
+from rksc_tot.search.expansion import CandidateThought
 from rksc_tot.strategies import BFS
 from rksc_tot.tasks.game24.task import Game24
 from rksc_tot.verifiers import VERIFIERS
@@ -148,5 +148,5 @@ def test_answers_are_counted_by_branch_and_what_is_no_answer_is_not():
         ("4 (left: 4)", 2, None),
         ("4 (left: 24)", 5, "cut"),
     ]
-    drafts = [Draft(Node(id=0), Path(), text, "0", count=count, fault=fault) for text, count, fault in texts]
+    drafts = [CandidateThought(Node(id=0), Path(), text, "0", count=count, fault=fault) for text, count, fault in texts]
     assert answers_of(Picky(), (4, 5, 6, 10), Path(), drafts) == {"4 + 20 (left: 24)": 3}

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rksc_tot.evaluation.calibration.candidate_rules import entropy_rules, gate_rules, levels, margin_rules
-from rksc_tot.evaluation.calibration.examples import Group, moments_of, try_exit, try_rivals, try_skip
+from rksc_tot.evaluation.calibration.examples import SiblingGroup, moments_of, try_exit, try_rivals, try_skip
 from rksc_tot.policies.early_exit.cgee import RivalStop, VerifySkip, confidence, exit_layer, likeliest, survivors
 
 DELTA = 0.2
@@ -21,7 +21,7 @@ branches = st.lists(
 
 def group(found):
     logprobs, scores = zip(*found, strict=True)
-    return Group(tuple(map(confidence, logprobs)), scores, moments_of(logprobs, scores))
+    return SiblingGroup(tuple(map(confidence, logprobs)), scores, moments_of(logprobs, scores))
 
 
 @given(st.lists(rows, min_size=1, max_size=120))

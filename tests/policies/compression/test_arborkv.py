@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from rksc_tot.core.errors import ConfigError
 from rksc_tot.policies.compression.arborkv import ArborKV, shared_out
-from rksc_tot.policies.compression.base import Block, View
-from rksc_tot.policies.compression.selection import chosen, keep_rng
+from rksc_tot.policies.compression.base import ThoughtBlock, View
+from rksc_tot.policies.compression.selection import chosen, selection_rng
 
-PLAIN = Block(tokens=100, value=0.0, entropy=0.0, attention=0.0, distance=0, protected=False, start=50)
+PLAIN = ThoughtBlock(tokens=100, value=0.0, entropy=0.0, attention=0.0, distance=0, protected=False, start=50)
 ANY = st.floats(allow_nan=True, allow_infinity=True)
 BLOCKS = st.lists(
     st.builds(
-        Block,
+        ThoughtBlock,
         tokens=st.integers(0, 60),
         value=st.one_of(st.floats(-3, 3), ANY),
         entropy=st.one_of(st.floats(0, 10), st.just(math.nan)),
@@ -156,7 +156,7 @@ def test_a_large_tree_takes_steps_by_blocks_and_not_by_tokens(monkeypatch):
 
 def kept(policy, budget, start=50, prompt=0, attention=None, seed=0, n=20):
     seen = View(np.arange(start, start + n), prompt, 2, 2, attention)
-    return chosen(policy, seen, budget, keep_rng(seed)).tolist()
+    return chosen(policy, seen, budget, selection_rng(seed)).tolist()
 
 
 def looked_at(*at):
@@ -223,5 +223,5 @@ def test_attention_is_measured_where_value_or_choice_needs_it(settings, heeds):
     ],
 )
 def test_a_setting_out_of_range_is_refused_with_its_value(settings, message):
-    with pytest.raises(ConfigError, match=f"keep policy 'arborkv': {message}"):
+    with pytest.raises(ConfigError, match=f"compression policy 'arborkv': {message}"):
         ArborKV(**settings)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rksc_tot.core.errors import ConfigError
 from rksc_tot.policies.compression.arborkv import ArborKV
 from rksc_tot.policies.compression.arborkv_fit import ArborFit, fit, separation
-from rksc_tot.policies.compression.base import Block
+from rksc_tot.policies.compression.base import ThoughtBlock
 
 TRUE, OFFSET = np.array([1.5, -0.8, 4.0]), -0.5
 
@@ -97,7 +97,7 @@ def test_what_is_not_known_counts_nothing_as_in_the_policy():
     assert fit(x, y) == fit(filled, y)
     theta, offset = fit(x, y)
     policy = ArborKV(theta=theta, offset=offset)
-    row = Block(9, *x[0], distance=0, protected=False, start=9)
+    row = ThoughtBlock(9, *x[0], distance=0, protected=False, start=9)
     assert policy.value(row) == pytest.approx(1 / (1 + math.exp(-(filled[0] @ theta + offset))))
 
 

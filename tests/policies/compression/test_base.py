@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from rksc_tot.core.errors import CacheError, ConfigError, KeepError
-from rksc_tot.policies.compression.base import KEEP, PathPolicy, View, keep_policy
+from rksc_tot.core.errors import CacheError, CompressionError, ConfigError
+from rksc_tot.policies.compression.base import KEEP, PathPolicy, View, compression_policy
 from rksc_tot.policies.compression.random_attention import RandomAttention
-from rksc_tot.policies.compression.selection import chosen, highest, keep_rng
+from rksc_tot.policies.compression.selection import chosen, highest, selection_rng
 from rksc_tot.policies.compression.streaming_llm import Streaming
 
 N, K = 6, 3
@@ -84,8 +84,8 @@ def spoil(where, n):
 )
 def test_what_is_no_selection_is_refused_with_policy_and_fault(returns, heads, message):
     policy = Hostile(heads=heads, returns=returns)
-    with pytest.raises(KeepError, match=f"^keep policy 'hostile':? .*{message}") as caught:
-        chosen(policy, view(attention=np.ones((2, 2, N))), K, keep_rng(0))
+    with pytest.raises(CompressionError, match=f"^compression policy 'hostile':? .*{message}") as caught:
+        chosen(policy, view(attention=np.ones((2, 2, N))), K, selection_rng(0))
     assert isinstance(caught.value, CacheError)
     assert "\n" not in str(caught.value)
 
@@ -96,8 +96,8 @@ def test_a_policy_that_cannot_say_whether_it_keeps_a_set_a_head_is_refused_too()
         def per_head(self):
             raise ZeroDivisionError
 
-    with pytest.raises(KeepError, match=r"'hostile': .*raised ZeroDivisionError"):
-        chosen(Undecided(returns=np.arange(3)), view(), K, keep_rng(0))
+    with pytest.raises(CompressionError, match=r"'hostile': .*raised ZeroDivisionError"):
+        chosen(Undecided(returns=np.arange(3)), view(), K, selection_rng(0))
 
 
 @pytest.mark.parametrize(
@@ -105,34 +105,34 @@ def test_a_policy_that_cannot_say_whether_it_keeps_a_set_a_head_is_refused_too()
 )
 def test_one_that_needs_attention_and_has_none_is_told_how_to_get_it(attention, hint):
     policy = Hostile(returns=lambda view: view.attention.mean() + view.attention.no_such)
-    with pytest.raises(KeepError, match=f"raised AttributeError: .* - {hint}"):
-        chosen(policy, view(attention=attention), K, keep_rng(0))
+    with pytest.raises(CompressionError, match=f"raised AttributeError: .* - {hint}"):
+        chosen(policy, view(attention=attention), K, selection_rng(0))
 
 
 def test_a_policy_without_a_name_goes_by_its_class():
     class Nameless(Hostile):
         name: ClassVar[str] = ""
 
-    with pytest.raises(KeepError, match=r"^keep policy 'Nameless' returned None"):
-        chosen(Nameless(), view(), K, keep_rng(0))
+    with pytest.raises(CompressionError, match=r"^compression policy 'Nameless' returned None"):
+        chosen(Nameless(), view(), K, selection_rng(0))
 
 
 def test_a_ctrl_c_is_not_the_policys_doing():
     with pytest.raises(KeyboardInterrupt):
-        chosen(Hostile(returns=KeyboardInterrupt()), view(), K, keep_rng(0))
+        chosen(Hostile(returns=KeyboardInterrupt()), view(), K, selection_rng(0))
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int32, np.uint64])
 def test_any_integers_will_do_and_come_back_as_int64(dtype):
-    kept = chosen(Hostile(returns=np.array([0, 2, 5], dtype=dtype)), view(), K, keep_rng(0))
+    kept = chosen(Hostile(returns=np.array([0, 2, 5], dtype=dtype)), view(), K, selection_rng(0))
     assert kept.tolist() == [0, 2, 5]
     assert kept.dtype == np.int64
 
 
 def test_of_nothing_nothing_is_kept():
     nothing = np.array([], dtype=int)
-    assert chosen(Hostile(returns=nothing), view(0), K, keep_rng(0)).shape == (0,)
-    assert chosen(Hostile(returns=nothing), view(), 0, keep_rng(0)).shape == (0,)
+    assert chosen(Hostile(returns=nothing), view(0), K, selection_rng(0)).shape == (0,)
+    assert chosen(Hostile(returns=nothing), view(), 0, selection_rng(0)).shape == (0,)
 
 
 def test_a_view_locks_itself_and_not_the_arrays_it_looks_at():
@@ -167,22 +167,22 @@ def test_the_highest_stay_with_the_first_and_of_equals_the_later(scores, budget,
 
 
 def test_a_policy_is_named_or_made_or_none():
-    assert keep_policy(None) is None
-    assert keep_policy("random_attention") == RandomAttention()
+    assert compression_policy(None) is None
+    assert compression_policy("random_attention") == RandomAttention()
     assert {"arborkv", "random_attention", "snapkv", "streaming"} <= set(KEEP.names())
 
 
 @pytest.mark.parametrize("named", ["h2o", "", "SnapKV", 3, False])
 def test_what_is_no_policy_is_named_in_one_sentence(named):
     with pytest.raises(ConfigError) as raised:
-        keep_policy(named)
+        compression_policy(named)
     assert repr(named) in str(raised.value)
     assert "random_attention" in str(raised.value)
 
 
 def test_a_class_is_to_be_made_one_of():
     with pytest.raises(ConfigError, match="keep is the class RandomAttention - make one of it"):
-        keep_policy(RandomAttention)
+        compression_policy(RandomAttention)
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ def test_a_class_is_to_be_made_one_of():
 )
 def test_settings_beside_a_name_are_told_to_go_to_the_class_and_where_that_is(named, call, module):
     with pytest.raises(ConfigError) as raised:
-        keep_policy(named)
+        compression_policy(named)
     made = call.partition("(")[0]
     assert str(raised.value) == (
         f"keep is {named!r} - in Python its class is given the settings, {call}, after from {module} import {made}"
@@ -216,7 +216,7 @@ def test_settings_beside_a_name_are_told_to_go_to_the_class_and_where_that_is(na
 @pytest.mark.parametrize(
     ("named", "says"),
     [
-        ("lru:budget=9", "there is no keep policy 'lru:budget=9' - there are arborkv"),
+        ("lru:budget=9", "there is no compression policy 'lru:budget=9' - there are arborkv"),
         ({"name": "lru"}, "keep is {'name': 'lru'} - name one of arborkv"),
         ({"name": 3}, "keep is {'name': 3} - name one of arborkv"),
         ({}, "keep is {} - name one of arborkv"),
@@ -224,7 +224,7 @@ def test_settings_beside_a_name_are_told_to_go_to_the_class_and_where_that_is(na
 )
 def test_a_name_of_no_policy_is_that_whatever_settings_are_beside_it(named, says):
     with pytest.raises(ConfigError) as raised:
-        keep_policy(named)
+        compression_policy(named)
     assert str(raised.value).startswith(says)
 
 
@@ -258,7 +258,7 @@ def test_policies_are_frozen():
 
 def test_a_generator_follows_its_names_and_not_who_drew_before():
     names = [(seed, path, times) for seed in (0, 1) for path in ("a", "b") for times in (0, 1)]
-    once = {name: keep_rng(*name).random(3).tolist() for name in names}
-    again = {name: keep_rng(*name).random(3).tolist() for name in reversed(names)}
+    once = {name: selection_rng(*name).random(3).tolist() for name in names}
+    again = {name: selection_rng(*name).random(3).tolist() for name in reversed(names)}
     assert once == again
     assert len(set(map(tuple, once.values()))) == len(names)

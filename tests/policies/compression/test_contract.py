@@ -1,4 +1,4 @@
-"""What every registered keep policy must do, third-party ones included."""
+"""What every registered compression policy must do, third-party ones included."""
 
 from typing import ClassVar
 
@@ -8,8 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rksc_tot.core.errors import ConfigError
-from rksc_tot.policies.compression.base import KEEP, Block, KeepPolicy, PathPolicy, TreePolicy, View, keep_policy
-from rksc_tot.policies.compression.selection import chosen, keep_rng
+from rksc_tot.policies.compression.base import (
+    KEEP,
+    CompressionPolicy,
+    PathPolicy,
+    ThoughtBlock,
+    TreePolicy,
+    View,
+    compression_policy,
+)
+from rksc_tot.policies.compression.selection import chosen, selection_rng
 
 LAYERS, HEADS = 2, 3
 
@@ -61,7 +69,7 @@ def test_it_is_found_by_its_name_and_says_what_it_does(name, settings):
     assert KEEP.summary(name)
     policy = KEEP.make(name, **settings)
     assert policy.name in {name, "every_other"}
-    assert keep_policy(policy) is policy
+    assert compression_policy(policy) is policy
     assert type(policy)(**policy.model_dump()) == policy
 
 
@@ -76,7 +84,7 @@ def test_it_is_of_one_of_the_two_kinds(name, settings):
 @given(views(), st.integers(0, 45))
 def test_so_many_tokens_stay_as_may_each_once_in_their_order(name, settings, view, budget):
     policy = KEEP.make(name, **settings)
-    kept = chosen(policy, view, budget, keep_rng(0))
+    kept = chosen(policy, view, budget, selection_rng(0))
     assert kept.shape == (*((LAYERS, HEADS) if policy.per_head else ()), min(budget, len(view)))
     assert (np.diff(kept, axis=-1) > 0).all()
     assert np.isin(kept, np.arange(len(view))).all()
@@ -86,7 +94,7 @@ def test_so_many_tokens_stay_as_may_each_once_in_their_order(name, settings, vie
 @given(views(), st.integers(0, 5))
 def test_everything_stays_where_there_is_room_for_it(name, settings, view, spare):
     policy = KEEP.make(name, **settings)
-    kept = chosen(policy, view, len(view) + spare, keep_rng(0))
+    kept = chosen(policy, view, len(view) + spare, selection_rng(0))
     assert (kept == np.arange(len(view))).all()
 
 
@@ -94,7 +102,7 @@ def test_everything_stays_where_there_is_room_for_it(name, settings, view, spare
 @given(views(), st.integers(0, 45))
 def test_a_pinned_prompt_stays_as_far_as_there_is_room_for_it(name, settings, view, budget):
     policy = KEEP.make(name, **settings)
-    kept = chosen(policy, view, budget, keep_rng(0))
+    kept = chosen(policy, view, budget, selection_rng(0))
     least = min(pinned(policy, view), budget)
     assert (kept[..., :least] == np.arange(least)).all()
 
@@ -103,7 +111,7 @@ def test_a_pinned_prompt_stays_as_far_as_there_is_room_for_it(name, settings, vi
 @given(views(), st.integers(0, 45), st.integers(0, 2**32))
 def test_it_depends_on_view_budget_and_generator_alone(name, settings, view, budget, seed):
     before = [array.copy() for array in (view.positions, view.attention)]
-    one, two = (chosen(KEEP.make(name, **settings), view, budget, keep_rng(seed)) for _ in range(2))
+    one, two = (chosen(KEEP.make(name, **settings), view, budget, selection_rng(seed)) for _ in range(2))
     assert np.array_equal(one, two)
     assert all(map(np.array_equal, before, (view.positions, view.attention)))
 
@@ -112,7 +120,7 @@ def test_it_depends_on_view_budget_and_generator_alone(name, settings, view, bud
 def test_what_heeds_attention_says_so_and_nothing_else_looks_at_it(name, settings):
     policy = KEEP.make(name, **settings)
     shares = np.random.default_rng(0).random((2, LAYERS, HEADS, 30))
-    one, other = (chosen(policy, View(np.arange(30), 4, LAYERS, HEADS, a), 15, keep_rng(0)) for a in shares)
+    one, other = (chosen(policy, View(np.arange(30), 4, LAYERS, HEADS, a), 15, selection_rng(0)) for a in shares)
     assert np.array_equal(one, other) is not policy.heeds_attention
 
 
@@ -120,7 +128,7 @@ def test_what_heeds_attention_says_so_and_nothing_else_looks_at_it(name, setting
 def test_a_set_for_each_head_is_another_one_in_each(name, settings):
     policy = KEEP.make(name, **settings)
     shares = np.random.default_rng(0).random((LAYERS, HEADS, 60))
-    kept = chosen(policy, View(np.arange(60), 4, LAYERS, HEADS, shares), 30, keep_rng(0))
+    kept = chosen(policy, View(np.arange(60), 4, LAYERS, HEADS, shares), 30, selection_rng(0))
     sets = {tuple(row) for row in kept.reshape(-1, 30)}
     assert len(sets) == (LAYERS * HEADS if policy.per_head else 1)
 
@@ -148,7 +156,7 @@ def test_a_path_keeps_at_least_a_token_of_each_kind(name, setting):
 @pytest.mark.parametrize("name", TREE)
 @given(st.lists(st.tuples(st.integers(0, 30), st.booleans()), max_size=8), st.integers(0, 300))
 def test_a_tree_policy_allots_no_block_more_than_it_has_nor_a_protected_one_less(name, blocks, budget):
-    blocks = [Block(tokens, 0.5, 1.0, 0.1, 2, protected, 50) for tokens, protected in blocks]
+    blocks = [ThoughtBlock(tokens, 0.5, 1.0, 0.1, 2, protected, 50) for tokens, protected in blocks]
     shares = KEEP.make(name).allot(blocks, budget)
     assert all(0 <= share <= block.tokens for share, block in zip(shares, blocks, strict=True))
     assert all(share == block.tokens for share, block in zip(shares, blocks, strict=True) if block.protected)
@@ -156,6 +164,6 @@ def test_a_tree_policy_allots_no_block_more_than_it_has_nor_a_protected_one_less
 
 
 def test_the_bases_cannot_be_made():
-    for base in (KeepPolicy, PathPolicy, TreePolicy):
+    for base in (CompressionPolicy, PathPolicy, TreePolicy):
         with pytest.raises(TypeError):
             base()

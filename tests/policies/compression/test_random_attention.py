@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rksc_tot.core.errors import ConfigError
 from rksc_tot.policies.compression.base import View
 from rksc_tot.policies.compression.random_attention import RandomAttention
-from rksc_tot.policies.compression.selection import chosen, keep_rng
+from rksc_tot.policies.compression.selection import chosen, selection_rng
 
 SIGMAS = 5.0  # of some hundred counts one is that far off once in ten thousand tests
 
@@ -28,7 +28,7 @@ def counts(policy, seen, budget, draws):
     """How often each token stayed, ``[..., n]``."""
     total = np.zeros((seen.layers, seen.heads, len(seen)) if policy.per_head else len(seen), dtype=int)
     for draw in range(draws):
-        kept = chosen(policy, seen, budget, keep_rng(0, draw))
+        kept = chosen(policy, seen, budget, selection_rng(0, draw))
         np.put_along_axis(total, kept, np.take_along_axis(total, kept, -1) + 1, -1)
     return total
 
@@ -48,7 +48,7 @@ def test_without_a_pin_the_prompt_is_as_good_as_anything_else():
 def test_heads_layers_and_selections_draw_by_themselves():
     """Two sets of 15 of 30 have 7.5 in common on average; equal ones would have 15, and complements none."""
     policy, seen, draws = RandomAttention(), view(30, layers=2, heads=2), 400
-    kept = [chosen(policy, seen, 15, keep_rng(0, draw)).reshape(4, 15) for draw in range(draws)]
+    kept = [chosen(policy, seen, 15, selection_rng(0, draw)).reshape(4, 15) for draw in range(draws)]
     pairs = [(a, b) for a in range(4) for b in range(a)]
     for a, b in pairs:
         common = sum(len(np.intersect1d(sets[a], sets[b])) for sets in kept)
@@ -59,14 +59,15 @@ def test_heads_layers_and_selections_draw_by_themselves():
 
 def test_one_set_for_all_is_the_same_kind_of_draw_made_once():
     seen = view(30, prompt=3, layers=2, heads=2)
-    assert chosen(RandomAttention(sets="one"), seen, 15, keep_rng(0)).shape == (15,)
-    assert chosen(RandomAttention(), seen, 15, keep_rng(0)).shape == (2, 2, 15)
+    assert chosen(RandomAttention(sets="one"), seen, 15, selection_rng(0)).shape == (15,)
+    assert chosen(RandomAttention(), seen, 15, selection_rng(0)).shape == (2, 2, 15)
 
 
 @pytest.mark.parametrize("settings", [{}, {"sets": "one"}, {"granularity": 3}])
 def test_another_seed_is_another_draw(settings):
     sets = {
-        chosen(RandomAttention(**settings), view(60, 5), 30, keep_rng(seed, "path", 0)).tobytes() for seed in range(20)
+        chosen(RandomAttention(**settings), view(60, 5), 30, selection_rng(seed, "path", 0)).tobytes()
+        for seed in range(20)
     }
     assert len(sets) == 20
 
@@ -79,7 +80,7 @@ def test_survival_falls_as_the_paper_says():
     for path in range(paths):
         tokens = np.arange(budget + recent)
         for times in range(rounds):
-            kept = chosen(policy, view(len(tokens), prompt, positions=tokens), budget, keep_rng(path, times))
+            kept = chosen(policy, view(len(tokens), prompt, positions=tokens), budget, selection_rng(path, times))
             tokens = tokens[kept]
             alive[times] += np.isin(tokens, marked).sum()
             tokens = np.append(tokens, tokens.max() + 100 + np.arange(recent))
@@ -104,7 +105,7 @@ def cut(kept, seen, policy):
 def test_runs_stay_or_go_together_but_for_one_that_keeps_its_end(n, budget, granularity, prompt, seed, gaps):
     positions = np.cumsum(np.random.default_rng(seed).integers(1, 4, n)) if gaps else np.arange(n)
     policy, seen = RandomAttention(granularity=granularity), view(n, min(prompt, n), positions=positions)
-    (kept,) = chosen(policy, seen, budget, keep_rng(seed))[0]
+    (kept,) = chosen(policy, seen, budget, selection_rng(seed))[0]
     broken = cut(kept, seen, policy)
     assert len(broken) <= 1
     for run in broken:
@@ -124,14 +125,14 @@ def test_heads_that_hold_different_tokens_have_runs_of_their_own():
     seen = View(positions, 0, 1, 2)
     policy = RandomAttention(granularity=4)
     for seed in range(50):
-        kept = chosen(policy, seen, 4, keep_rng(seed))[0]
+        kept = chosen(policy, seen, 4, selection_rng(seed))[0]
         assert len(set((kept[0] // 4).tolist())) == 1
-    scattered = {len(set((chosen(policy, seen, 4, keep_rng(seed))[0][1] // 4).tolist())) for seed in range(50)}
+    scattered = {len(set((chosen(policy, seen, 4, selection_rng(seed))[0][1] // 4).tolist())) for seed in range(50)}
     assert max(scattered) == 3
 
 
 @pytest.mark.parametrize("settings", [{"granularity": 0}, {"sets": "layer"}, {"seed": -1}])
 def test_what_cannot_be_is_refused_with_its_value(settings):
     ((name, value),) = settings.items()
-    with pytest.raises(ConfigError, match=f"keep policy 'random_attention': {name}: .*{value}"):
+    with pytest.raises(ConfigError, match=f"compression policy 'random_attention': {name}: .*{value}"):
         RandomAttention(**settings)

@@ -3,9 +3,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rksc_tot.core.errors import ConfigError, KeepError
+from rksc_tot.core.errors import CompressionError, ConfigError
 from rksc_tot.policies.compression.base import View
-from rksc_tot.policies.compression.selection import chosen, keep_rng
+from rksc_tot.policies.compression.selection import chosen, selection_rng
 from rksc_tot.policies.compression.snapkv import SnapKV, smoothed
 
 
@@ -13,7 +13,7 @@ def kept(attention, budget, prompt=0, **settings):
     attention = np.asarray(attention, dtype=float)
     layers, heads, n = attention.shape
     return chosen(
-        SnapKV(**settings), View(np.arange(n), prompt, layers, heads, attention), budget, keep_rng(0)
+        SnapKV(**settings), View(np.arange(n), prompt, layers, heads, attention), budget, selection_rng(0)
     ).tolist()
 
 
@@ -62,11 +62,11 @@ def test_smoothing_is_the_mean_of_the_neighbours_there_are(row, half):
 
 
 def test_without_attention_it_says_what_it_lacks():
-    with pytest.raises(KeepError, match=r"^keep policy 'snapkv' needs attention, which was not measured"):
-        chosen(SnapKV(), View(np.arange(9), 0, 1, 1), 3, keep_rng(0))
+    with pytest.raises(CompressionError, match=r"^compression policy 'snapkv' needs attention, which was not measured"):
+        chosen(SnapKV(), View(np.arange(9), 0, 1, 1), 3, selection_rng(0))
 
 
 @pytest.mark.parametrize("kernel", [0, 2, -1])
 def test_a_kernel_without_a_middle_is_refused_with_its_value(kernel):
-    with pytest.raises(ConfigError, match=f"keep policy 'snapkv': kernel: .*{kernel}"):
+    with pytest.raises(ConfigError, match=f"compression policy 'snapkv': kernel: .*{kernel}"):
         SnapKV(kernel=kernel)

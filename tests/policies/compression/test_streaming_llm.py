@@ -2,12 +2,12 @@ import numpy as np
 import pytest
 
 from rksc_tot.policies.compression.base import View
-from rksc_tot.policies.compression.selection import chosen, keep_rng
+from rksc_tot.policies.compression.selection import chosen, selection_rng
 from rksc_tot.policies.compression.streaming_llm import Streaming
 
 
 def kept(policy, budget, n=20, prompt=6):
-    return chosen(policy, View(np.arange(n), prompt, 2, 2), budget, keep_rng(0)).tolist()
+    return chosen(policy, View(np.arange(n), prompt, 2, 2), budget, selection_rng(0)).tolist()
 
 
 @pytest.mark.parametrize(
@@ -26,5 +26,5 @@ def test_sinks_and_the_most_recent_stay_and_a_pinned_prompt(settings, budget, st
 
 
 def test_no_chance_is_in_it():
-    sets = {chosen(Streaming(), View(np.arange(50), 5, 1, 1), 20, keep_rng(seed)).tobytes() for seed in range(5)}
+    sets = {chosen(Streaming(), View(np.arange(50), 5, 1, 1), 20, selection_rng(seed)).tobytes() for seed in range(5)}
     assert len(sets) == 1

@@ -9,19 +9,19 @@ from rksc_tot.policies.eviction.base import (
     EVICTION,
     LFU,
     LRU,
-    Candidate,
+    EvictionCandidate,
     EvictionPolicy,
-    Never,
-    Random,
+    NoEviction,
+    RandomEviction,
     eviction_policy,
 )
 from rksc_tot.policies.eviction.rsbcm import RSBCM
 
-BUILT_IN = {"rsbcm": RSBCM, "lru": LRU, "lfu": LFU, "random": Random, "none": Never}
+BUILT_IN = {"rsbcm": RSBCM, "lru": LRU, "lfu": LFU, "random": RandomEviction, "none": NoEviction}
 
 
 def candidate(importance=0.0, used_at=1, uses=1, id=1):
-    return Candidate(importance, used_at, uses, id)
+    return EvictionCandidate(importance, used_at, uses, id)
 
 
 def first(policy, *candidates):
@@ -43,7 +43,7 @@ def test_what_is_no_policy_is_named_in_one_sentence(named):
 
 
 def test_a_policy_of_ones_own_is_taken_as_it_is():
-    policy = Random(seed=7)
+    policy = RandomEviction(seed=7)
     assert eviction_policy(policy) is policy
 
 
@@ -51,7 +51,7 @@ def test_a_policy_of_ones_own_is_taken_as_it_is():
 @given(st.tuples(st.floats(allow_nan=False), st.integers(0), st.integers(0), st.integers(1)))
 def test_an_order_depends_on_the_candidate_alone(name, fields):
     policy = EVICTION.make(name)
-    assert policy.order(Candidate(*fields)) == EVICTION.make(name).order(Candidate(*fields))
+    assert policy.order(EvictionCandidate(*fields)) == EVICTION.make(name).order(EvictionCandidate(*fields))
 
 
 def test_lru_takes_the_least_recently_used():
@@ -69,11 +69,11 @@ def test_random_follows_its_seed_and_no_property_of_the_candidates():
     candidates = [candidate(importance=n, used_at=n, uses=n, id=n) for n in range(20)]
 
     def permutation(seed):
-        return sorted(candidates, key=Random(seed=seed).order)
+        return sorted(candidates, key=RandomEviction(seed=seed).order)
 
     assert permutation(1) == permutation(1)
     assert len({tuple(permutation(seed)) for seed in range(10)}) == 10
-    assert len({first(Random(seed=seed), *candidates) for seed in range(60)}) > 10
+    assert len({first(RandomEviction(seed=seed), *candidates) for seed in range(60)}) > 10
 
 
 def test_only_none_spares_what_a_handle_refers_to():

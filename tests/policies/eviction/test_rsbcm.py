@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rksc_tot.core.errors import ConfigError
-from rksc_tot.policies.eviction.base import Candidate
+from rksc_tot.policies.eviction.base import EvictionCandidate
 from rksc_tot.policies.eviction.rsbcm import RSBCM
 
 SCORES = st.floats(-1e6, 1e6)
@@ -59,8 +59,8 @@ def test_a_negative_score_is_below_every_other_one(good, shallow, bad, deep):
 
 
 def test_the_least_important_goes_first_and_of_equals_the_least_recently_used():
-    low, old, new = Candidate(0.1, 9, 9, 3), Candidate(0.2, 1, 9, 2), Candidate(0.2, 2, 1, 1)
-    unrated = Candidate(math.inf, 0, 0, 0)
+    low, old, new = EvictionCandidate(0.1, 9, 9, 3), EvictionCandidate(0.2, 1, 9, 2), EvictionCandidate(0.2, 2, 1, 1)
+    unrated = EvictionCandidate(math.inf, 0, 0, 0)
     assert sorted([unrated, new, old, low], key=RSBCM().order) == [low, old, new, unrated]
 
 

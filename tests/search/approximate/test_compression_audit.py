@@ -1,4 +1,4 @@
-"""What a keep policy does to a search is looked at: thoughts written, and scores read, upon reduced KV."""
+"""What a compression policy does to a search is looked at: thoughts written, and scores read, upon reduced KV."""
 
 import asyncio
 import random
@@ -8,7 +8,7 @@ import pytest
 
 from rksc_tot import RKSC, asolve, load_engine, solve, solve_many, stream
 from rksc_tot.core.errors import CacheError
-from rksc_tot.core.ledger import ApproximateScores, Ledger, ReducedKV, SharedKV
+from rksc_tot.core.ledger import ApproximateScores, CompressedKV, Ledger, SharedKV
 from rksc_tot.core.seeds import stream_key
 from rksc_tot.core.tree import ReasoningTree
 from rksc_tot.engine.base import Account, LabelRequest, LabelScores
@@ -16,7 +16,7 @@ from rksc_tot.policies.compression.arborkv import ArborKV
 from rksc_tot.policies.compression.random_attention import RandomAttention
 from rksc_tot.policies.compression.snapkv import SnapKV
 from rksc_tot.policies.compression.streaming_llm import Streaming
-from rksc_tot.search.approximate.compression_audit import Reductions
+from rksc_tot.search.approximate.compression_audit import CompressionAudit
 from rksc_tot.strategies import BFS
 
 KEEP = Streaming(budget=20, recent=4)
@@ -25,8 +25,8 @@ CHAIN = {"strategy": BFS(b=1, k=8)}  # votes are then asked upon what the candid
 LABELS = ("yes", "no")
 
 
-def searched(audit, verifier="lm_value", keep=KEEP, strategy=SEARCH):
-    with load_engine(keep=keep) as engine:
+def searched(audit, verifier="lm_value", compress=KEEP, strategy=SEARCH):
+    with load_engine(compress=compress) as engine:
         return solve("game24", "4 5 6 10", engine=engine, rksc=RKSC(audit=audit), verifier=verifier, **strategy)
 
 
@@ -41,7 +41,7 @@ def test_scores_read_upon_reduced_kv_say_so_and_are_counted_and_audited():
     row = result.ledger.scores
     assert (row.acted, row.audited) == (len(approximate), len(approximate))
     assert row.kl > 0
-    assert result.ledger.keep.audited == sum(not node.exact for node in result.tree)
+    assert result.ledger.compression.audited == sum(not node.exact for node in result.tree)
 
 
 def test_an_audit_changes_nothing_that_a_search_finds():
@@ -61,11 +61,11 @@ def test_which_answers_are_audited_is_drawn_from_the_seed():
     assert 0 < first.ledger.scores.audited < first.ledger.scores.acted
 
 
-@pytest.mark.parametrize("keep", [None, Streaming(budget=10**6)])
-def test_where_nothing_is_reduced_all_scores_are_exact_and_nothing_is_audited(keep):
-    result = searched(1.0, keep=keep)
+@pytest.mark.parametrize("compress", [None, Streaming(budget=10**6)])
+def test_where_nothing_is_reduced_all_scores_are_exact_and_nothing_is_audited(compress):
+    result = searched(1.0, compress=compress)
     assert all(node.score_exact for node in result.tree)
-    assert result.ledger.scores.acted == result.ledger.scores.audited == result.ledger.keep.audit_rows == 0
+    assert result.ledger.scores.acted == result.ledger.scores.audited == result.ledger.compression.audit_rows == 0
 
 
 @pytest.mark.parametrize("verifier", ["lm_vote", "likelihood", "random"])
@@ -83,7 +83,7 @@ def test_scores_of_other_verifiers_are_exact_where_what_they_go_by_is(verifier):
 
 
 def test_the_event_says_whether_a_score_is_exact():
-    with load_engine(keep=KEEP) as engine:
+    with load_engine(compress=KEEP) as engine:
         run = stream("game24", "4 5 6 10", engine=engine, verifier="lm_value", **SEARCH)
         told = {event.node: event.exact for event in run if event.kind == "scored"}
         assert told == {node.id: node.score_exact for node in run.result.tree if node.score is not None}
@@ -91,7 +91,7 @@ def test_the_event_says_whether_a_score_is_exact():
 
 
 def test_a_lossless_search_reads_all_its_scores_upon_full_kv():
-    with load_engine(keep=KEEP, lossless=True) as engine:
+    with load_engine(compress=KEEP, lossless=True) as engine:
         result = solve("game24", "4 5 6 10", engine=engine, verifier="lm_value", **SEARCH)
     assert result.ledger.scores.acted == 0
     assert all(node.score_exact for node in result.tree)
@@ -110,10 +110,10 @@ LOSSY = {
 
 @pytest.mark.parametrize("policy", LOSSY)
 def test_a_search_finds_the_same_whatever_others_have_left_or_are_doing(policy):
-    keep, memory = LOSSY[policy]
-    with load_engine(keep=keep, **memory) as engine:
+    compress, memory = LOSSY[policy]
+    with load_engine(compress=compress, **memory) as engine:
         first = solve("game24", "4 5 6 10", engine=engine, rksc=RKSC(audit=0.0), **SEARCH)
-        assert first.ledger.keep.rows > 0
+        assert first.ledger.compression.rows > 0
         assert engine.kv_bytes == 0  # nobody would ever read on from there
         solve("game24", "4 5 6 10", engine=engine, seed=1, **SEARCH)
         again = solve("game24", "4 5 6 10", engine=engine, rksc=RKSC(audit=0.0), **SEARCH)
@@ -126,33 +126,37 @@ def test_a_search_finds_the_same_whatever_others_have_left_or_are_doing(policy):
         engine.check_integrity()
 
 
-@pytest.mark.parametrize("keep", [None, KEEP])
-def test_a_run_counts_the_problems_that_are_not_exact(keep):
-    with load_engine(keep=keep) as engine:
+@pytest.mark.parametrize("compress", [None, KEEP])
+def test_a_run_counts_the_problems_that_are_not_exact(compress):
+    with load_engine(compress=compress) as engine:
         for _ in (run := solve_many("game24", ["4 5 6 10", "1 2 3 4"], engine=engine, **SEARCH)):
             pass
-    assert run.tally.approximate == (0 if keep is None else 2)
+    assert run.tally.approximate == (0 if compress is None else 2)
 
 
 @pytest.mark.parametrize(
     "ledger",
-    [Ledger(keep=ReducedKV(rows=1)), Ledger(scores=ApproximateScores(acted=1)), Ledger(phrasing=SharedKV(acted=1))],
+    [
+        Ledger(compress=CompressedKV(rows=1)),
+        Ledger(scores=ApproximateScores(acted=1)),
+        Ledger(prompt_reuse=SharedKV(acted=1)),
+    ],
 )
 def test_a_ledger_is_exact_where_nothing_was_written_or_scored_upon_approximate_kv(ledger):
-    assert Ledger(keep=ReducedKV(acted=3, tokens=9)).exact  # made whole before anything was read on
+    assert Ledger(compress=CompressedKV(acted=3, tokens=9)).exact  # made whole before anything was read on
     assert not ledger.exact
 
 
 @pytest.mark.parametrize("lossless", [False, True])
 async def test_what_a_search_shares_with_others_it_shares_only_where_that_changes_nothing(lossless):
-    with load_engine(keep=KEEP, lossless=lossless) as engine:
+    with load_engine(compress=KEEP, lossless=lossless) as engine:
         one, two = (engine.open("4 5 6 10\n", Account()) for _ in range(2))
         assert (one.segment is two.segment) == lossless
 
 
 @pytest.mark.parametrize("passes", [1, 3, 6])
 async def test_a_search_that_is_cancelled_leaves_nothing_either(passes):
-    with load_engine(keep=KEEP) as engine:
+    with load_engine(compress=KEEP) as engine:
         searching = asyncio.create_task(asolve("game24", "4 5 6 10", engine=engine, **SEARCH))
         while engine.forward_passes < passes:
             await asyncio.sleep(0)
@@ -192,7 +196,7 @@ def auditor(audit, engine):
         return random.Random(stream_key("a search", *names))
 
     warned, account = [], Account()
-    return Reductions(audit, engine, account, rng, lambda *told: warned.append(told)), account.ledger, warned
+    return CompressionAudit(audit, engine, account, rng, lambda *told: warned.append(told)), account.ledger, warned
 
 
 def reply(*probabilities, exact=False):
@@ -259,7 +263,7 @@ async def test_thoughts_after_which_the_model_mostly_goes_on_otherwise_are_warne
     for node in nodes[:6]:
         node._handle = object()
     await reductions.audit(nodes)  # but for what is exact, and what was pruned meanwhile
-    assert (ledger.keep.audited, ledger.keep.flips, ledger.keep.kl) == (4, 3, pytest.approx(1.0))
+    assert (ledger.compression.audited, ledger.compression.flips, ledger.compression.kl) == (4, 3, pytest.approx(1.0))
     [(topic, said)] = warned
-    assert topic == "keep"
+    assert topic == "compression"
     assert said.startswith("after 3 of the 4 thoughts audited so far")

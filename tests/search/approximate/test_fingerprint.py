@@ -7,7 +7,7 @@ from rksc_tot import RKSC, Calibration, load_engine, solve
 from rksc_tot.core.errors import ConfigError, TaskError
 from rksc_tot.engine.mock.engine import MockEngine
 from rksc_tot.policies.early_exit.cgee import Margins
-from rksc_tot.search.approximate.fingerprint import weights_of, wording_of
+from rksc_tot.search.approximate.fingerprint import task_fingerprint, weights_of
 from rksc_tot.strategies import BFS
 from rksc_tot.tasks import load_task
 
@@ -24,7 +24,7 @@ def engine():
 def calibration(engine):
     task = load_task("game24")
     step = {"level": 0, "rule": Margins(thresholds={7: 0.0}).model_dump(), "n": 400, "k": 0, "p": 0, "saved": 0.1}
-    wording = wording_of(task, PUZZLE, [])
+    wording = task_fingerprint(task, PUZZLE, [])
     off = {"examples": 0, "refused": "not tried"}
     return Calibration.model_validate(
         {
@@ -83,9 +83,9 @@ def test_an_engine_without_a_model_goes_by_its_name():
 
 def test_the_role_of_a_task_is_part_of_its_wording():
     tree, chain = load_task("game24"), load_task("game24-chain")
-    assert wording_of(tree, PUZZLE, []).hash != wording_of(chain, PUZZLE, []).hash
-    assert wording_of(chain, PUZZLE, []).labels == ()
+    assert task_fingerprint(tree, PUZZLE, []).hash != task_fingerprint(chain, PUZZLE, []).hash
+    assert task_fingerprint(chain, PUZZLE, []).labels == ()
     step = "10 - 4 = 6 (left: 5 6 6)"
-    assert wording_of(tree, PUZZLE, [step]).hash != wording_of(tree, PUZZLE, []).hash
+    assert task_fingerprint(tree, PUZZLE, [step]).hash != task_fingerprint(tree, PUZZLE, []).hash
     with pytest.raises(TaskError, match="does not take the thought 'nonsense'"):
-        wording_of(tree, PUZZLE, ["nonsense"])
+        task_fingerprint(tree, PUZZLE, ["nonsense"])

@@ -5,17 +5,17 @@ import pytest
 from rksc_tot import RKSC, check_task, function_task, load_engine, solve
 from rksc_tot.core.errors import ConfigError, TaskError
 from rksc_tot.engine.mock.engine import MockEngine
-from rksc_tot.policies.asks import Phrasing
+from rksc_tot.policies.asks import PromptReuse
 from rksc_tot.strategies import BFS, BestOfN
 from rksc_tot.tasks.game24.task import Game24
 
 OTHERS = ("Say: go\n", "Please go\n")
 
 
-def task(phrasings=OTHERS, **options):
+def task(prompt_variants=OTHERS, **options):
     return function_task(
         prompt=lambda problem: f"{problem}\n",
-        phrasings=lambda problem: phrasings,
+        prompt_variants=lambda problem: prompt_variants,
         is_solution=lambda problem, path: len(path) == 2,
         **options,
     )
@@ -68,21 +68,22 @@ def test_a_wording_that_does_not_fit_the_context_is_left_out(caplog):
 
 
 @pytest.mark.parametrize(
-    ("phrasings", "said"),
+    ("prompt_variants", "said"),
     [("one text", "not a list of prompts"), (("", "x"), "is empty"), ((7,), "neither a string"), (None, "TypeError")],
 )
-def test_phrasings_that_are_none_are_refused(phrasings, said):
+def test_phrasings_that_are_none_are_refused(prompt_variants, said):
     with pytest.raises(TaskError, match=said):
-        solve(task(phrasings), "go", engine=MockEngine(echo))
+        solve(task(prompt_variants), "go", engine=MockEngine(echo))
     assert any(
-        f.level == "error" and f.what == "phrasings" and said in f.message for f in check_task(task(phrasings), "go")
+        f.level == "error" and f.what == "prompt_variants" and said in f.message
+        for f in check_task(task(prompt_variants), "go")
     )
 
 
 class Twice(Game24):
     """The same numbers after another first word."""
 
-    def phrasings(self, problem):
+    def prompt_variants(self, problem):
         return [f"solve {' '.join(map(str, problem))}\n"]
 
 
@@ -90,24 +91,24 @@ def test_wordings_are_exact_unless_they_may_share():
     with load_engine() as engine:
         result = solve(Twice(), "4 5 6 10", engine=engine, strategy=BFS(b=2, k=8))
         assert all(node.exact for node in result.tree)
-        assert result.ledger.phrasing.acted == 0
+        assert result.ledger.prompt_reuse.acted == 0
         engine.check_integrity()
 
 
 def test_nodes_under_kv_that_was_taken_over_say_so_and_others_do_not():
-    loose = Phrasing(gate="margin", threshold=0, least=2, recompute=0, audit=1.0)
+    loose = PromptReuse(gate="margin", threshold=0, least=2, recompute=0, audit=1.0)
     with load_engine() as engine:
         plain = solve(Twice(), "4 5 6 10", engine=engine, strategy=BFS(b=2, k=8))
         engine.clear()
-        result = solve(Twice(), "4 5 6 10", engine=engine, strategy=BFS(b=2, k=8), rksc=RKSC(phrasing=loose))
+        result = solve(Twice(), "4 5 6 10", engine=engine, strategy=BFS(b=2, k=8), rksc=RKSC(prompt_reuse=loose))
         first = result.tree.children(result.tree.root)
         assert {node.exact for node in first} == {True, False}
         assert all(node.exact == (int(node.branch) % 2 == 0) for node in first)
         assert all(node.exact == result.tree[node.parent].exact for node in result.tree if node.depth > 1)
-        row = result.ledger.phrasing
+        row = result.ledger.prompt_reuse
         assert (row.acted, row.audited) == (1, 1)
         assert row.tokens > 0
-        assert result.settings["rksc"]["phrasing"]["gate"] == "margin"
+        assert result.settings["rksc"]["prompt_reuse"]["gate"] == "margin"
         engine.clear()
         again = solve(Twice(), "4 5 6 10", engine=engine, strategy=BFS(b=2, k=8))  # nobody meets what was approximate
         assert [(n.text, n.score) for n in again.tree] == [(n.text, n.score) for n in plain.tree]
@@ -116,10 +117,10 @@ def test_nodes_under_kv_that_was_taken_over_say_so_and_others_do_not():
 
 def test_sharing_over_an_engine_without_kv_is_refused():
     class Remote(MockEngine):
-        similarity = divergence = open_phrasing = None
+        similarity = divergence = open_variant = None
 
     with pytest.raises(ConfigError, match="ASKS needs the KV"):
-        solve(task(), "go", engine=Remote(echo), rksc=RKSC(phrasing=Phrasing(gate="margin", threshold=0)))
+        solve(task(), "go", engine=Remote(echo), rksc=RKSC(prompt_reuse=PromptReuse(gate="margin", threshold=0)))
 
 
 def test_no_wording_is_opened_that_no_branch_starts_from():
@@ -139,14 +140,17 @@ def test_text_and_messages_do_not_mix():
 def test_a_rule_for_phrasings_a_task_does_not_have_is_refused():
     with pytest.raises(ConfigError, match="the task has no phrasings"):
         solve(
-            task(()), "go", engine=MockEngine(echo, layers=2), rksc=RKSC(phrasing=Phrasing(gate="margin", threshold=0))
+            task(()),
+            "go",
+            engine=MockEngine(echo, layers=2),
+            rksc=RKSC(prompt_reuse=PromptReuse(gate="margin", threshold=0)),
         )
 
 
 def test_why_a_phrasing_does_not_share_is_said(caplog):
-    strict = Phrasing(gate="margin", threshold=0.9999999, least=2)
+    strict = PromptReuse(gate="margin", threshold=0.9999999, least=2)
     with load_engine() as engine:
-        result = solve(Twice(), "4 5 6 10", engine=engine, strategy=BFS(b=2, k=8), rksc=RKSC(phrasing=strict))
+        result = solve(Twice(), "4 5 6 10", engine=engine, strategy=BFS(b=2, k=8), rksc=RKSC(prompt_reuse=strict))
     assert "margin is" in caplog.text
-    assert (result.ledger.phrasing.acted, result.ledger.phrasing.sent_back) == (0, 1)
+    assert (result.ledger.prompt_reuse.acted, result.ledger.prompt_reuse.sent_back) == (0, 1)
     assert all(node.exact for node in result.tree)

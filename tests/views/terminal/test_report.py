@@ -8,7 +8,7 @@ from rksc_tot.core.ledger import Ledger
 from rksc_tot.core.tree import ReasoningTree
 from rksc_tot.evaluation import Failure, Row
 from rksc_tot.views.terminal import report
-from rksc_tot.views.terminal.comparison_table import standings
+from rksc_tot.views.terminal.comparison_table import comparison_table
 
 HOSTILE = "[bold red]x[/] \x1b[2J \u202e \ud800\n" * 20
 
@@ -71,7 +71,7 @@ def test_a_report_with_an_answer_says_the_commonest_reason_alone():
 def test_hostile_text_is_shown_as_text():
     out = shown(report(result(answer=HOSTILE, path=[HOSTILE], stopped=HOSTILE, settings={"strategy": HOSTILE})))
     out += shown(report(result(answer=None, correct=None, rejections={HOSTILE: 1})))
-    out += shown(standings([Row(strategy=HOSTILE, n=1, failures=[Failure(problem=HOSTILE, error=HOSTILE)])]))
+    out += shown(comparison_table([Row(strategy=HOSTILE, n=1, failures=[Failure(problem=HOSTILE, error=HOSTILE)])]))
     assert all(c.isprintable() or c == "\n" for c in out)
     assert "[bold red]x[/]" in out
 
@@ -85,9 +85,9 @@ def test_a_table_of_large_figures_fits_80_columns():
         prefill_tokens=1_000_000,
         seconds=12345.6,
     )
-    lines = shown(standings([row])).splitlines()
+    lines = shown(comparison_table([row])).splitlines()
     assert all(len(line) <= 80 for line in lines)
-    assert "12345.6" in shown(standings([row]))
+    assert "12345.6" in shown(comparison_table([row]))
 
 
 def test_failures_are_told_once_each_and_not_all_of_them():
@@ -95,12 +95,12 @@ def test_failures_are_told_once_each_and_not_all_of_them():
         Row(strategy=label, n=9, failures=[Failure(problem=str(i), error="bad") for i in range(9)])
         for label in ("a", "b")
     ]
-    out = shown(standings(rows))
+    out = shown(comparison_table(rows))
     assert "0: failed in 2 rows: bad" in out
     assert "and 4 more failures" in out
 
 
 def test_rows_computed_again_are_marked_with_both_reasons():
-    out = " ".join(shown(standings([Row(strategy="a", prefill_tokens=2, distinct_tokens=1)])).split())
+    out = " ".join(shown(comparison_table([Row(strategy="a", prefill_tokens=2, distinct_tokens=1)])).split())
     assert "* more than the distinct tokens" in out
     assert "after an eviction or where a path that was stored earlier is walked again" in out

@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 from rich.console import Console
 
-from rksc_tot.api.outcomes import Standing, Tally
+from rksc_tot.api.outcomes import RunProgress, Tally
 from rksc_tot.api.solve_many import solve_many
 from rksc_tot.core.task import function_task
 from rksc_tot.engine.base import Usage
@@ -43,7 +43,7 @@ CAME_OUT = {"right": 2, "wrong": 1, "unanswered": 1, "cut": 2, "refused": 1, "fa
 
 
 def test_the_figures_of_a_record_add_up_over_this_run_and_those_before():
-    earlier = Standing(verdicts=Counter(right=1, unanswered=2, refused=1), limited=2)
+    earlier = RunProgress(verdicts=Counter(right=1, unanswered=2, refused=1), limited=2)
     record = record_of_run(tally(**CAME_OUT), earlier, seconds=1.5)
     assert record["problems"] == 14 == record["done"] + record["cut"] + record["not_started"]
     assert record["done"] == 10 == record["earlier"] + record["now"]
@@ -71,14 +71,14 @@ def test_solved_is_said_of_what_is_done_unless_no_answer_was_checked(checks, ver
 
 def summary(made, earlier=None):
     console = Console(file=io.StringIO(), width=60)
-    console.print(run_summary(record_of_run(made, earlier or Standing(), 1.5)))
+    console.print(run_summary(record_of_run(made, earlier or RunProgress(), 1.5)))
     return "\n".join(" ".join(line.split()) for line in console.file.getvalue().splitlines())
 
 
 def test_the_summary_has_what_the_record_has_and_no_zeros():
     made = tally(**CAME_OUT, stopped="[bold]x")
     made.limited = 3
-    assert summary(made, Standing(verdicts=Counter(right=5))).splitlines() == [
+    assert summary(made, RunProgress(verdicts=Counter(right=5))).splitlines() == [
         "problems 15", "done 11: 5 earlier, 6 now", "solved 7 of 11", "failed 1", "refused by the task 1",
         "stopped by its own budget 3", "cut by the run's budget 2", "not started 2", "tokens sampled 300 now",
         "prefill saved 75.0%", "seconds 1.5", "stopped [bold]x",
@@ -92,7 +92,7 @@ def test_problems_that_go_by_approximate_kv_are_counted():
     made = tally(right=3)
     made.approximate = 2
     assert "upon approximate KV 2\n" in summary(made)
-    assert "upon approximate KV 2 now\n" in summary(made, Standing(verdicts=Counter(right=1)))
+    assert "upon approximate KV 2 now\n" in summary(made, RunProgress(verdicts=Counter(right=1)))
 
 
 def test_a_tally_says_what_is_known_in_short():

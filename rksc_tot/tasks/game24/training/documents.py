@@ -16,8 +16,8 @@ from rksc_tot.tasks.game24.puzzles import all_puzzles
 from rksc_tot.tasks.game24.tokenizer import LABELS, TRIES
 from rksc_tot.tasks.game24.world import (
     LARGEST,
+    ArithmeticStep,
     State,
-    Step,
     combine,
     good_steps,
     legal_steps,
@@ -87,7 +87,7 @@ class Generator:
         self.roots = roots
         self.solvable = [p for p in roots if reaches(p) and any(s.after not in unseen.states for s in good_steps(p))]
 
-    def walk(self, state: State, good: float, until: int = 1) -> list[Step] | None:
+    def walk(self, state: State, good: float, until: int = 1) -> list[ArithmeticStep] | None:
         """Random steps down to ``until`` numbers; each is a good one with probability ``good``; None if held out."""
         steps = []
         while len(state) > until:
@@ -138,12 +138,12 @@ class Generator:
                 left=len(state),
             )
 
-    def _game_state(self, size: int) -> tuple[State, list[Step], State] | None:
+    def _game_state(self, size: int) -> tuple[State, list[ArithmeticStep], State] | None:
         root = self.rng.choice(self.roots)
         path = self.walk(root, good=0.6, until=size)
         return (root, path, path[-1].after) if path else None
 
-    def _free_state(self, want: bool) -> tuple[State, list[Step], State] | None:
+    def _free_state(self, want: bool) -> tuple[State, list[ArithmeticStep], State] | None:
         """A three-number state of any range, built backwards from 24, sometimes spoilt, with a step before it."""
         state: State = (24,)
         for _ in range(2):

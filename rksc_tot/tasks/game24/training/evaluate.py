@@ -23,30 +23,30 @@ from rksc_tot.tasks.game24.prompts import QUESTION, prompt_text
 from rksc_tot.tasks.game24.puzzles import read_puzzles
 from rksc_tot.tasks.game24.tokenizer import LABELS
 from rksc_tot.tasks.game24.training.documents import HeldOut, held_out
-from rksc_tot.tasks.game24.world import State, Step, legal_steps, reaches
+from rksc_tot.tasks.game24.world import ArithmeticStep, State, legal_steps, reaches
 
 CHUNK = 64  # states asked about in one call
 
 
-class Asked(NamedTuple):
+class ModelReplies(NamedTuple):
     """A state, the path that leads to it, and what the model said."""
 
     state: State
     possible: float  # P(sure) + P(likely)
 
 
-def states_after_one_step(roots: Sequence[State]) -> dict[State, tuple[State, Step]]:
+def states_after_one_step(roots: Sequence[State]) -> dict[State, tuple[State, ArithmeticStep]]:
     """Every three-number state one step after the roots, with one way to get there."""
-    found: dict[State, tuple[State, Step]] = {}
+    found: dict[State, tuple[State, ArithmeticStep]] = {}
     for root in roots:
         for step in legal_steps(root):
             found.setdefault(step.after, (root, step))
     return found
 
 
-async def ask(engine: TransformersEngine, ways: Sequence[tuple[State, Sequence[Step]]]) -> list[Asked]:
+async def ask(engine: TransformersEngine, ways: Sequence[tuple[State, Sequence[ArithmeticStep]]]) -> list[ModelReplies]:
     """The value question at the end of each path."""
-    asked: list[Asked] = []
+    asked: list[ModelReplies] = []
     for at in range(0, len(ways), CHUNK):
         account = Account()
         handles = [
@@ -56,14 +56,14 @@ async def ask(engine: TransformersEngine, ways: Sequence[tuple[State, Sequence[S
         scores = await engine.label([LabelRequest(h, QUESTION, LABELS) for h in handles], account)
         for (root, steps), score in zip(ways[at : at + CHUNK], scores, strict=True):
             if score is not None:  # there is no deadline
-                asked.append(Asked(steps[-1].after if steps else root, 1 - score.probabilities["impossible"]))
+                asked.append(ModelReplies(steps[-1].after if steps else root, 1 - score.probabilities["impossible"]))
         for handle in handles:
             engine.release(handle)
         engine.clear()
     return asked
 
 
-def value_figures(asked: Sequence[Asked]) -> dict[str, float]:
+def value_figures(asked: Sequence[ModelReplies]) -> dict[str, float]:
     """Accuracy, area under the ROC curve, and what always saying *impossible* would score."""
     good = [a.possible for a in asked if reaches(a.state)]
     bad = [a.possible for a in asked if not reaches(a.state)]

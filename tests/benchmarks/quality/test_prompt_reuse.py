@@ -2,8 +2,8 @@ import math
 
 import pytest
 
-from benchmarks.quality.phrasing import Branch, _certified, _loosest, _mean, _outcome, measure, spearman
-from benchmarks.quality.phrasing_problems import LONG, SHORT, WORDINGS, variant
+from benchmarks.quality.prompt_reuse import Branch, _certified, _loosest, _mean, _outcome, measure, spearman
+from benchmarks.quality.prompt_variants import LONG, SHORT, WORDINGS, variant
 from rksc_tot.policies.asks import Signals
 
 

@@ -1,6 +1,6 @@
 """What taking over KV from another wording saves and costs: word problems of our own, eight wordings each.
 
-``python -m benchmarks.quality.phrasing --model FOLDER [--json] [--quick] [--variants N]``. Without a model a tiny one of random weights
+``python -m benchmarks.quality.prompt_reuse --model FOLDER [--json] [--quick] [--variants N]``. Without a model a tiny one of random weights
 runs through the same, and its figures mean nothing.
 
 Every problem is asked in all wordings. The first lends its KV of the problem to the others, which compute their own words only,
@@ -30,11 +30,11 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from benchmarks.common.report import environment, flat
-from benchmarks.quality.phrasing_problems import LONG, SHORT, WORDINGS, Wording, variant
+from benchmarks.quality.prompt_variants import LONG, SHORT, WORDINGS, ProblemVariant, variant
 from rksc_tot.core.task import Prompt
 from rksc_tot.engine import TransformersEngine
 from rksc_tot.engine.base import Account
-from rksc_tot.policies.asks import GATES, Gate, Phrasing, Signals, mean_harm
+from rksc_tot.policies.asks import GATES, EarlyExit, PromptReuse, Signals, mean_harm
 from rksc_tot.policies.early_exit.learn_then_test import examples_needed, fixed_sequence
 
 RECOMPUTED = (0, 4, 8)
@@ -63,7 +63,7 @@ class Branch(NamedTuple):
 
 def measure(branches: dict[int, list[Branch]]) -> dict[str, Any]:
     """All figures, from the branches by how many first tokens of the problem were computed all the same."""
-    usual = Phrasing(threshold=0)
+    usual = PromptReuse(threshold=0)
     found = {
         recompute: _mean([_split(measured, seed, usual.gate) for seed in range(SPLITS)])
         for recompute, measured in branches.items()
@@ -79,7 +79,7 @@ def measure(branches: dict[int, list[Branch]]) -> dict[str, Any]:
     }
 
 
-def _split(branches: Sequence[Branch], seed: int, gate: Gate) -> dict[str, Any]:
+def _split(branches: Sequence[Branch], seed: int, gate: EarlyExit) -> dict[str, Any]:
     """The figures of one way to deal the problems into three parts."""
     problems = sorted({b.problem for b in branches})
     random.Random(seed).shuffle(problems)
@@ -118,8 +118,8 @@ async def collect(engine: TransformersEngine, quick: bool, variants: int) -> dic
                 tried = []
                 for recompute in RECOMPUTED:
                     audit = float(recompute == RECOMPUTED[-1])
-                    rule = Phrasing(gate="lead", threshold=KEEP_ALL, recompute=recompute, audit=audit, least=1)
-                    branch, verdict = await engine.open_phrasing(prompt, reference, rule, account)
+                    rule = PromptReuse(gate="lead", threshold=KEEP_ALL, recompute=recompute, audit=audit, least=1)
+                    branch, verdict = await engine.open_variant(prompt, reference, rule, account)
                     if not verdict.kept or verdict.signals is None:
                         raise RuntimeError(f"a branch was sent back: {verdict.why}")
                     tried.append((recompute, verdict, verdict.signals, branch.segment.logits.double().log_softmax(-1)))
@@ -145,7 +145,7 @@ async def collect(engine: TransformersEngine, quick: bool, variants: int) -> dic
     return found
 
 
-def _prompt(engine: TransformersEngine, wording: Wording, problem: str) -> Prompt:
+def _prompt(engine: TransformersEngine, wording: ProblemVariant, problem: str) -> Prompt:
     if engine.tokenizer.chat_template:
         return wording.messages(problem)
     return f"{wording.system}\n\n{wording.before}{problem}{wording.after}\n"
@@ -164,11 +164,11 @@ def _informed(branches: Sequence[Branch], harm: dict[str, float]) -> list[Branch
     return [b._replace(signals=b.signals._replace(harm=harm.get(b.wording))) for b in branches]
 
 
-def _figures(calibration: Sequence[Branch], held_out: Sequence[Branch], gate: Gate) -> dict[str, Any]:
+def _figures(calibration: Sequence[Branch], held_out: Sequence[Branch], gate: EarlyExit) -> dict[str, Any]:
     """What one gate keeps of the held-out part, and how all of them rank it."""
     gates = [name for name in GATES if all(GATES[name](b.signals) is not None for b in (*calibration, *held_out))]
 
-    def outcome(name: Gate, threshold: float, branches: Sequence[Branch] = held_out) -> dict[str, Any]:
+    def outcome(name: EarlyExit, threshold: float, branches: Sequence[Branch] = held_out) -> dict[str, Any]:
         return _outcome([(b, _value(b, name) >= threshold) for b in branches])
 
     def by_length(threshold: float) -> dict[str, Any]:
@@ -193,7 +193,7 @@ def _figures(calibration: Sequence[Branch], held_out: Sequence[Branch], gate: Ga
     }
 
 
-def _value(branch: Branch, gate: Gate) -> float:
+def _value(branch: Branch, gate: EarlyExit) -> float:
     value = GATES[gate](branch.signals)
     return -math.inf if value is None else value
 
@@ -211,7 +211,7 @@ def _outcome(branches: Sequence[tuple[Branch, bool]]) -> dict[str, Any]:
     }
 
 
-def _loosest(branches: Sequence[Branch], gate: Gate) -> float:
+def _loosest(branches: Sequence[Branch], gate: EarlyExit) -> float:
     """The loosest threshold under which the branches kept agree as wanted; infinite if there is none."""
     best, flips = math.inf, 0
     for n, branch in enumerate(sorted(branches, key=lambda b: -_value(b, gate)), 1):
@@ -222,7 +222,7 @@ def _loosest(branches: Sequence[Branch], gate: Gate) -> float:
 
 
 def _certified(
-    calibration: Sequence[Branch], gate: Gate, delta: float, outcome: Callable[[float], dict[str, Any]]
+    calibration: Sequence[Branch], gate: EarlyExit, delta: float, outcome: Callable[[float], dict[str, Any]]
 ) -> dict[str, Any]:
     """What the loosest threshold accepted by fixed-sequence testing keeps, or why there is none.
 
@@ -295,7 +295,7 @@ def main(
     if not json_only:
         for key, value in figures.items():
             print(f"{key:60} {value}")
-    print(json.dumps({"name": "phrasing", "figures": figures, "environment": environment()}))
+    print(json.dumps({"name": "prompt_reuse", "figures": figures, "environment": environment()}))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from rksc_tot.core.task import Message
 
 
-class Wording(NamedTuple):
+class ProblemVariant(NamedTuple):
     """One way to ask: system message, text before the problem, text after it."""
 
     system: str
@@ -27,15 +27,15 @@ class Wording(NamedTuple):
         ]
 
 
-WORDINGS: tuple[Wording, ...] = (
-    Wording("You solve word problems.", "Solve this problem step by step.\n\n", "\n\nAnswer:"),
-    Wording("You are a patient teacher.", "Here is a question:\n\n", "\n\nExplain each step."),
-    Wording("Be brief.", "Problem:\n\n", "\n\nShow your work."),
-    Wording("Think before you answer.", "Work out the following.\n\n", "\n\nWhat is the result?"),
-    Wording("You help pupils with arithmetic.", "A pupil asks:\n\n", "\n\nHow would you solve it?"),
-    Wording("Answer with care.", "Question:\n\n", "\n\nReason in short steps."),
-    Wording("You check sums.", "Please read this closely.\n\n", "\n\nGive the number at the end."),
-    Wording("Mathematics assistant.", "Can you find the answer?\n\n", "\n\nLet us go step by step."),
+WORDINGS: tuple[ProblemVariant, ...] = (
+    ProblemVariant("You solve word problems.", "Solve this problem step by step.\n\n", "\n\nAnswer:"),
+    ProblemVariant("You are a patient teacher.", "Here is a question:\n\n", "\n\nExplain each step."),
+    ProblemVariant("Be brief.", "Problem:\n\n", "\n\nShow your work."),
+    ProblemVariant("Think before you answer.", "Work out the following.\n\n", "\n\nWhat is the result?"),
+    ProblemVariant("You help pupils with arithmetic.", "A pupil asks:\n\n", "\n\nHow would you solve it?"),
+    ProblemVariant("Answer with care.", "Question:\n\n", "\n\nReason in short steps."),
+    ProblemVariant("You check sums.", "Please read this closely.\n\n", "\n\nGive the number at the end."),
+    ProblemVariant("Mathematics assistant.", "Can you find the answer?\n\n", "\n\nLet us go step by step."),
 )
 
 SHORT_TEXT = """
