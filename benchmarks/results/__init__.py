@@ -1,0 +1,1 @@
+"""The results page: run the benchmarks, keep their figures in docs/figures, write docs/results.md."""

@@ -1,0 +1,113 @@
+"""Sections on what the strategies solve, on exactness, and on early exit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from benchmarks.results.tables import mark, number, parts, section, table
+
+Found = Mapping[str, Mapping[str, Any]]
+
+SETS = {"games-paper": "the paper's 100", "games-roots": "100 held-out roots", "games-states": "50 held-out states"}
+
+
+def solved(found: Found) -> list[str]:
+    """Strategy × set of puzzles: solved, interval, tokens sampled."""
+    sets = {
+        title: {row["strategy"]: row for row in found[name]["rows"]} for name, title in SETS.items() if name in found
+    }
+    if not sets:
+        return []
+    strategies = list(dict.fromkeys(strategy for rows in sets.values() for strategy in rows))
+
+    def cell(strategy: str, title: str) -> str:
+        row = sets[title].get(strategy)
+        if row is None:
+            return ""
+        share = f"{row['solved']} ({row['low'] * row['n']:.0f}–{row['high'] * row['n']:.0f})"
+        return f"{share}, {row['tokens'] / row['n']:,.0f} tok"
+
+    bfs = next(iter(sets.values())).get("ToT-BFS b=5", {})
+    saved = number(100 * bfs.get("prefill_saved", 0))
+    return section(
+        "The first answer must make 24 from exactly the given numbers, checked in rational arithmetic. *tok*: tokens sampled a"
+        " puzzle, all branches counted. The best-of-n rows use an exact checker to pick a chain; no other row does.",
+        table("strategy", strategies, list(sets), cell),
+        mark("ToT-BFS solves", bfs.get("solved"), least=90),
+        f"It computes {saved} % less prompt-and-path prefill than re-encoding every path would, and no token twice.",
+    )
+
+
+def exactness(found: Found) -> list[str]:
+    """Family × route: the largest difference of a logit."""
+    if "exactness" not in found:
+        return []
+    figures = found["exactness"]["figures"]
+    families = parts(figures, "max_abs_diff")
+    routes = {"chosen": "max_abs_diff", "other": "other_route"}
+
+    def cell(route: str, family: str) -> str:
+        return number(figures.get(f"{routes[route]}.{family}"))
+
+    worst = max(figures[f"max_abs_diff.{family}"] for family in families)
+    slow = [family for family in families if not figures[f"fast_path.{family}"]]
+    return section(
+        "Largest |Δlogit| between tree decoding and a fresh full forward pass: fp32, tiny random models, ragged trees with"
+        " rollbacks.",
+        table("route", list(routes), families, cell),
+        mark("The largest difference is", worst, most=1e-4),
+        f"The fast attention is chosen for {'all but ' + ', '.join(slow) if slow else 'every family'}.",
+        f"Refused, with the reason: {', '.join(parts(figures, 'refused'))}.",
+    )
+
+
+def labels(found: Found) -> list[str]:
+    """Model × figure: labels against plain forward passes over whole labels."""
+    runs = {
+        name.removeprefix("labels-"): found[name]["figures"] for name in found if name.partition("-")[0] == "labels"
+    }
+    if not runs:
+        return []
+    columns = {"largest difference": "max_abs_diff", "same decisions": "decisions_equal", "cases": "cases"}
+    names = {"labels": "tiny random models"}
+    rows = {names.get(name, name): figures for name, figures in runs.items()}
+    worst = max(figures["max_abs_diff"] for figures in runs.values())
+    return section(
+        "Label probabilities of the engine against plain forward passes over every whole label: 12 label sets × 3 contexts.",
+        table("model", list(rows), list(columns), lambda row, column: number(rows[row].get(columns[column]))),
+        mark("The largest difference of a probability is", worst, most=1e-4),
+    )
+
+
+def early_exit(found: Found) -> list[str]:
+    """Depth × share of layers saved, and the errors."""
+    if "cgee" not in found:
+        return []
+    figures = found["cgee"]["figures"]
+    depths = parts(figures, "layers_saved_by_depth")
+    refusals = [
+        name.partition("-")[2]
+        for name in found
+        if name.startswith("cgee-") and found[name]["figures"].get("accepted") == "nothing"
+    ]
+    return section(
+        f"Exits calibrated on {figures['calibration.problems']} other puzzles; each of the {number(figures['n'])} exited"
+        " questions is also asked in full.",
+        table("", ["layers saved"], [f"depth {depth}" for depth in depths],
+              lambda _, column: number(figures[f"layers_saved_by_depth.{column.split()[1]}"])),
+        mark("Layers saved in all:", figures["layers_saved"], least=0.6),
+        mark("Other decisions:", figures["exit_error"], most=0.0037),
+        mark("Upper 95 % bound:", figures["exit_error_upper95"], most=0.01),
+        f"Solved with exits {figures['solved_exit']}, without {figures['solved_full']}.",
+        "Skipping siblings and stopping rivals passed no test and stay off.",
+        f"No rule passed its test on {' and '.join(refusals)}: early exit is refused there." if refusals else "",
+    )  # fmt: skip
+
+
+SECTIONS = (
+    ("Does tree search solve more?", solved),
+    ("Is tree decoding exact?", exactness),
+    ("Are labels of several tokens read as the model writes them?", labels),
+    ("How many verifier layers does early exit save?", early_exit),
+)

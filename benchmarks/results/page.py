@@ -1,0 +1,64 @@
+"""Write docs/results.md: one claim a section, from the figures in docs/figures.
+
+``python -m benchmarks results [--puzzles FILE --rows 901-1000] [--trees FILE] [--model FOLDER …] [--quick] [--only NAME …]``
+runs the benchmarks first; with ``--only none`` it writes the page from the figures that are there. What needs a file or a
+model that is not given is left out.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from benchmarks.memory.plot import draw
+from benchmarks.results import games, memory, real_models, speed
+from benchmarks.results.runs import DOCS, all_runs, carry_out, kept_figures
+
+PREFACE = """\
+# Results
+
+Written by `python -m benchmarks results` from [figures](figures), which has every figure with machine, versions and date.
+Numbers in brackets are 95 % intervals; ratios of times come from one interleaved run. A *mark* is what a figure was to reach."""
+
+SECTIONS = (*games.SECTIONS, *speed.SECTIONS, *memory.SECTIONS, *real_models.SECTIONS)
+
+
+def write() -> None:
+    """Write docs/results.md, and the plot of ``pressure``, from the figures that are kept."""
+    found = kept_figures()
+    if "pressure" in found:
+        (DOCS / "pressure.svg").write_text(draw(found["pressure"]["figures"]), encoding="utf-8")
+    text = [PREFACE]
+    for title, lines in SECTIONS:
+        if body := lines(found):
+            text.append("\n".join([f"## {title}", "", *body]))
+    (DOCS / "results.md").write_text("\n\n".join(text) + "\n", encoding="utf-8")
+
+
+def main(
+    puzzles: Annotated[Path | None, typer.Option(help="ranked csv with the paper's puzzles")] = None,
+    rows: Annotated[str, typer.Option(help="its rows")] = "901-1000",
+    trees: Annotated[Path | None, typer.Option(help="recorded search trees")] = None,
+    model: Annotated[list[Path] | None, typer.Option(help="folder of a real model; repeatable")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="smaller benchmarks, for a look")] = False,
+    only: Annotated[
+        list[str] | None, typer.Option(help="run only this, by its name in docs/figures; repeatable; none: run nothing")
+    ] = None,
+) -> None:
+    """Run the benchmarks and write docs/results.md."""
+    wanted = list(all_runs(puzzles, rows, trees, model or [], quick))
+    chosen = None if only is None else {*only} - {"none"}
+    if unknown := (chosen or set()) - {run.name for run in wanted}:
+        raise typer.BadParameter(f"no run {', '.join(unknown)}; there are {', '.join(run.name for run in wanted)}")
+    for run in wanted:
+        if chosen is None or run.name in chosen:
+            print(run.name, flush=True)
+            carry_out(run)
+    write()
+    print("wrote docs/results.md")
+
+
+if __name__ == "__main__":
+    typer.run(main)

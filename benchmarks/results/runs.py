@@ -1,0 +1,78 @@
+"""Which commands the results page is made of, and where the figures of each are kept."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from benchmarks.common.report import environment
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+class BenchmarkRun(NamedTuple):
+    """One command whose last output is a JSON object of figures; ``name``: of its file in docs/figures."""
+
+    name: str
+    command: list[str]
+
+
+def all_runs(
+    puzzles: Path | None, rows: str, trees: Path | None, models: Sequence[Path], quick: bool
+) -> Iterator[BenchmarkRun]:
+    """Every run that is possible with the given files and models, in the order of the page."""
+    from_csv = ["--puzzles", str(puzzles), "--rows", rows] if puzzles else []
+    if puzzles:
+        yield _games("games-paper", *from_csv)
+    yield _games("games-roots", "--held-out")
+    yield _games("games-states", "--held-out-states")
+
+    def benchmark(name: str, *arguments: str) -> BenchmarkRun:
+        return BenchmarkRun(name, ["-m", "benchmarks", name, "--json", *(["--quick"] if quick else []), *arguments])
+
+    def on_models(name: str) -> Iterator[BenchmarkRun]:
+        for folder in models:
+            command = benchmark(name, "--model", str(folder)).command
+            yield BenchmarkRun(f"{name}-{folder.name}", command)
+
+    for name in ("exactness", "labels", "scale", "paper", "throughput", "roofline", "attention", "prm_depth", "peers"):
+        yield benchmark(name)
+    yield benchmark("cgee", *from_csv)
+    yield benchmark("memory", *(["--trees", str(trees)] if trees else []))
+    yield benchmark("pressure", *from_csv)
+    for name in ("labels", "peers", "cgee", "prompt_reuse", "pressure"):
+        yield from on_models(name)
+
+
+def _games(name: str, *arguments: str) -> BenchmarkRun:
+    return BenchmarkRun(name, ["-m", "rksc_tot.cli", "compare", "game24", "--json", *arguments])
+
+
+def carry_out(run: BenchmarkRun) -> None:
+    """Run a command and keep its figures with the date, the wall time in seconds and the machine."""
+    start = time.perf_counter()
+    done = subprocess.run([sys.executable, *run.command], stdout=subprocess.PIPE, text=True, check=True)
+    text = done.stdout.strip()
+    found: dict[str, Any] = json.loads(text if text.startswith("{\n") else text.splitlines()[-1])
+    found |= {"date": f"{datetime.now(UTC):%Y-%m-%d}", "wall_seconds": round(time.perf_counter() - start)}
+    found.setdefault("environment", environment())
+    file = figures_file(run.name)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
+def figures_file(name: str) -> Path:
+    """Where the figures of a run are kept."""
+    return DOCS / "figures" / f"{name}.json"
+
+
+def kept_figures() -> dict[str, dict[str, Any]]:
+    """Everything in docs/figures, by the name of its run."""
+    files = sorted((DOCS / "figures").glob("*.json"))
+    return {file.stem: json.loads(file.read_text(encoding="utf-8")) for file in files}

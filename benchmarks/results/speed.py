@@ -1,0 +1,157 @@
+"""Sections on time: baselines, other engines, many searches, attention, depth, overhead."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from benchmarks.results.tables import Figures, interval, mark, number, parts, section, table
+
+Found = Mapping[str, Mapping[str, Any]]
+
+
+def baselines(found: Found) -> list[str]:
+    """Baseline × prompt length: time over ours."""
+    if "paper" not in found:
+        return []
+    figures = found["paper"]["figures"]
+    rows = {
+        "a: nothing shared": "a_over_c",
+        "b1: prompt shared, questions re-encoded": "b1_over_c",
+        "b2: branches' KV reused for questions": "b2_over_c",
+        "a, on torch's own linear layers": "a_over_c_stock",
+        "b1, on torch's own linear layers": "b1_over_c_stock",
+        "b2, on torch's own linear layers": "b2_over_c_stock",
+    }
+    lengths = parts(figures, "a_over_c")
+    columns = [f"prompt {length}" for length in lengths]
+    return section(
+        "Time of plain transformers over ours (nothing approximate): 8 branches after a prompt, each verified; SmolLM2-135M "
+        "shape. Texts are equal.",
+        table(
+            "baseline", list(rows), columns, lambda row, column: interval(figures, f"{rows[row]}.{column.split()[1]}")
+        ),
+        mark("At 1024 tokens, a over ours", figures.get("a_over_c.1024"), least=8),
+        mark("b1 over ours", figures.get("b1_over_c.1024"), least=5),
+        mark("b2 over ours", figures.get("b2_over_c.1024"), least=2),
+    )
+
+
+def peers(found: Found) -> list[str]:
+    """Engine × figure: the same search elsewhere."""
+    lines: list[str] = []
+    for name, run in found.items():
+        if name.startswith("peers-"):
+            lines += _peers(name.partition("-")[2], run["figures"])
+    return lines
+
+
+def _peers(model: str, figures: Figures) -> list[str]:
+    engines = [name.split(".")[0] for name in figures if name.endswith(".time_ratio")]
+    columns = {"time over ours": "time_ratio", "prefilled tokens over ours": "prefill_ratio", "seconds": "seconds"}
+    return section(
+        f"The same search on {model}: time and prefilled tokens of other engines over ours.",
+        table("engine", engines, list(columns), lambda row, column: interval(figures, f"{row}.{columns[column]}")),
+        mark("generate:", figures.get("generate.time_ratio"), least=5, unit="×"),
+        mark("Continuous batching:", figures.get("continuous_batching.time_ratio"), least=1.5, unit="×"),
+        mark("vLLM on the CPU:", figures.get("vllm.time_ratio"), least=1.5, unit="×"),
+        "A decode step at 8 branches is bound by reading the weights once, which vLLM does as well.",
+    )
+
+
+def many(found: Found) -> list[str]:
+    """Workload × concurrency: problems a second."""
+    if "throughput" not in found:
+        return []
+    figures = found["throughput"]["figures"]
+    loads = parts(figures, "speedup_32")
+    columns = {"1 at a time": "problems_per_second.{}.1", "32 at a time": "problems_per_second.{}.32",
+               "speed-up": "speedup_32.{}", "equal trees": "equal_trees.{}"}  # fmt: skip
+    return section(
+        "Problems a second through `solve_many` on two cores.",
+        table("workload", loads, list(columns), lambda row, column: number(figures.get(columns[column].format(row)))),
+        mark("Embedded model:", figures.get("speedup_32.embedded"), least=6, unit="×"),
+        mark("SmolLM2-135M shape:", figures.get("speedup_32.smollm2_shape"), least=2.5, unit="×"),
+        "One search of the embedded model already fills 40 rows a pass, so company adds little; single chains gain most.",
+    )
+
+
+def attention(found: Found) -> list[str]:
+    """Prefix × branches: time of the better of two other ways over ours."""
+    if "attention" not in found:
+        return []
+    figures = found["attention"]["figures"]
+    sizes = [size.split("x") for size in parts(figures, "over_copy")]
+    prefixes = list(dict.fromkeys(prefix for prefix, _ in sizes))
+    branches = list(dict.fromkeys(count for _, count in sizes))
+
+    def cell(prefix: str, column: str) -> str:
+        return interval(figures, f"over_copy.{prefix}x{column.split(maxsplit=1)[0]}")
+
+    return section(
+        "One decode step of attention: time with the prefix copied to every branch over ours, by prefix length.",
+        table("prefix", prefixes, [f"{count} branches" for count in branches], cell),
+        mark("At 4096 × 16:", figures.get("over_copy.4096x16"), least=3, unit="×"),
+        mark("Over the better of copy and mask, worst size:", figures.get("over_best_other_min"), least=1, unit="×"),
+        "With few branches a copy, or one masked product, is the faster way; the engine does not switch to it.",
+    )
+
+
+def roofline(found: Found) -> list[str]:
+    """Share of the roof that decode and prefill reach."""
+    if "roofline" not in found:
+        return []
+    figures = found["roofline"]["figures"]
+    batches = parts(figures, "decode_fraction")
+    worst = min(figures[f"decode_fraction.{batch}"] for batch in batches if batch != "1")
+    return section(
+        "Share of what the machine's bare matrix products allow, SmolLM2-135M shape.",
+        table("", ["decode"], [f"{batch} rows" for batch in batches],
+               lambda _, column: interval(figures, f"decode_fraction.{column.split()[0]}")),
+        mark("Decode from 8 rows on:", worst, least=0.6),
+        mark("Prefill:", figures.get("prefill_fraction"), least=0.8),
+    )  # fmt: skip
+
+
+def depth(found: Found) -> list[str]:
+    """Depth × way: seconds to verify every thought of a path."""
+    if "prm_depth" not in found:
+        return []
+    figures = found["prm_depth"]["figures"]
+    depths = parts(figures, "seconds.ours")
+    rows = {"tokens, KV kept": "tokens.ours", "tokens, re-encoded": "tokens.reencoded"}
+    return section(
+        "Cost of verifying every thought of a path, by its depth (thoughts of 16 tokens).",
+        table("", list(rows), [f"depth {n}" for n in depths],
+               lambda row, column: number(figures.get(f"{rows[row]}.{column.split()[1]}"))),
+        mark("Growth exponent in tokens, KV kept:", figures.get("growth_exponent"), most=1.05),
+        f"Re-encoded: {number(figures.get('growth_exponent_reencoded'))}.",
+    )  # fmt: skip
+
+
+def overhead(found: Found) -> list[str]:
+    """Nodes × own cost of the search."""
+    if "scale" not in found:
+        return []
+    figures = found["scale"]["figures"]
+    sizes = parts(figures, "ms_per_node")
+    return section(
+        "Own cost of the search on synthetic trees, without a model.",
+        table("", ["ms a node"], [f"{int(size):,} nodes" for size in sizes],
+              lambda _, column: number(figures[f"ms_per_node.{column.split()[0].replace(',', '')}"])),
+        mark("Milliseconds a node:", max(figures[f"ms_per_node.{size}"] for size in sizes), most=0.2),
+        mark("Bytes a node:", figures.get("bytes_per_node"), most=2048),
+        f"Resident memory grows by {number(figures.get('problems.rss_growth_mib'))} MiB from 1,000 to 10,000 problems on the"
+        " mock engine.",
+    )  # fmt: skip
+
+
+SECTIONS = (
+    ("How much faster than plain transformers?", baselines),
+    ("How fast beside other engines?", peers),
+    ("What do many searches at once gain?", many),
+    ("How fast is attention over a shared prefix?", attention),
+    ("How near is a step to the machine's limit?", roofline),
+    ("Does verification stay linear in depth?", depth),
+    ("What does the search itself cost?", overhead),
+)
