@@ -1,6 +1,6 @@
 """A peer without a model, in a process of its own: a path's next tokens count on from its length."""
 
-from benchmarks.peers.engine_thread import serve
+from benchmarks.peers.driver import serve
 
 
 class Counting:
