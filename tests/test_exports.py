@@ -47,7 +47,13 @@ def test_importing_loads_nothing_heavy():
 
 @pytest.mark.parametrize(
     "module",
-    ["rksc_tot.solve", "rksc_tot.views.terminal", "rksc_tot.tasks.game24.task", "rksc_tot.cli", "rksc_tot.evaluation"],
+    [
+        "rksc_tot.api.solve",
+        "rksc_tot.views.terminal",
+        "rksc_tot.tasks.game24.task",
+        "rksc_tot.cli",
+        "rksc_tot.evaluation",
+    ],
 )
 def test_neither_the_front_door_nor_the_command_loads_torch_before_it_is_needed(module):
     loaded = in_a_fresh_python(f"import sys, {module}; print(*{{'torch', 'transformers'}} & set(sys.modules))")
@@ -55,7 +61,7 @@ def test_neither_the_front_door_nor_the_command_loads_torch_before_it_is_needed(
 
 
 @pytest.mark.parametrize(
-    "first", ["from rksc_tot import solve", "import rksc_tot.solve", "from rksc_tot.solve import Result"]
+    "first", ["from rksc_tot import solve", "import rksc_tot.api.solve", "from rksc_tot.api.solve import solve"]
 )
 def test_solve_is_the_function_whatever_was_imported_first(first):
     assert in_a_fresh_python(f"{first}\nfrom rksc_tot import solve\nprint(callable(solve))") == ["True"]

@@ -38,7 +38,7 @@ class Setting:
 
     name: str
     level: str = ""
-    keep: CompressionPolicy | None = None
+    compression: CompressionPolicy | None = None
     eviction: str = "rsbcm"
     tokens: int | None = None
 
@@ -170,7 +170,7 @@ def open_engine(suite: str, setting: Setting) -> TransformersEngine:
     make = load_engine if suite == "games" else pressure_thoughts.engine
     with make() as other:
         size = other.bytes_per_token
-    return make(compress=setting.keep, eviction=setting.eviction, kv_budget=(setting.tokens or ROOM) * size)
+    return make(compress=setting.compression, eviction=setting.eviction, kv_budget=(setting.tokens or ROOM) * size)
 
 
 def search(suite: str, problem: str, seed: int, engine: TransformersEngine) -> SearchRun:

@@ -17,7 +17,7 @@ from typing import Any
 from benchmarks.peers.search import PeerProblem, PeerShape, PeerTally, to_json
 from rksc_tot.core.errors import RkscTotError
 
-HOME = Path(__file__).parent.parent
+HOME = Path(__file__).parents[2]
 LOGS = HOME / ".build" / "peers"
 STOPPING_SECONDS = 30
 

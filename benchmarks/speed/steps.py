@@ -15,10 +15,12 @@ import torch
 from rksc_tot.engine.transformers_engine.engine import TransformersEngine
 
 FILES = {
-    "attention": ("attention.py", "arena.py", "fused.py", "observed.py", "products.py", "vectors.py"),
-    "planning": ("plan.py", "sharing.py", "passes.py", "turns.py"),
-    "sampling": ("sampler.py", "streams.py"),
-}
+    "attention": (
+        "tree_attention.py", "matmul.py", "fused.py", "vector_padding.py", "arena.py", "attention_stats.py",
+    ),
+    "planning": ("plan.py", "planner.py", "prefix_groups.py", "batch.py", "fair_share.py"),
+    "sampling": ("sampler.py", "random_streams.py"),
+}  # fmt: skip
 """Of this project; the rest of it is bookkeeping."""
 PRODUCTS = ("linear", "_linear_pointwise", "addmm", "mm")
 BUILT_IN = "~"  # what the profiler calls the file of a function without source

@@ -14,7 +14,7 @@ from rksc_tot.policies.early_exit.cgee import Margins, VerifySkip, confidence
 from rksc_tot.search import Search
 from rksc_tot.strategies import BFS
 from rksc_tot.verifiers import LMValue
-from tests.evaluation.calibration.conftest import LAYERS, between, make_engine, make_task
+from tests.layered_mock import LAYERS, between, make_engine, make_task
 
 EXIT = Margins(thresholds={3: 0.9})
 SKIP = VerifySkip(confidence=0.3, margin=0.0)  # any group of two with a top branch likelier than that

@@ -174,9 +174,9 @@ def test_searches_of_all_seeds_make_a_point_and_a_delta_is_that_of_one_seed(monk
 def test_settings_get_their_share_and_the_policy_they_are_named_after():
     one, two, three = tree_settings(1000, {"arborkv": (0.25,), "evict_none": (0.5,), "arborkv_lossy": (0.1,)})
     assert (one.tokens, one.compression, one.eviction) == (250, ArborKV(), "rsbcm")
-    assert (two.tokens, two.keep, two.eviction) == (500, None, "none")
-    assert (three.tokens, three.keep) == (100, ArborKV(rehydrate=False))
-    found = {setting.key: setting.keep for setting in path_settings((8,), 4, pinned=False)}
+    assert (two.tokens, two.compression, two.eviction) == (500, None, "none")
+    assert (three.tokens, three.compression) == (100, ArborKV(rehydrate=False))
+    found = {setting.key: setting.compression for setting in path_settings((8,), 4, pinned=False)}
     assert found["random_attention_unpinned.8"] == RandomAttention(budget=8, recent=4, pin_prompt=False)
 
 

@@ -7,7 +7,7 @@ from rksc_tot import RKSC
 from rksc_tot.core.task import Reject
 from rksc_tot.policies.early_exit.learn_then_test import upper_bound
 from rksc_tot.strategies import BFS
-from tests.evaluation.calibration.conftest import LAYERS, between, drawn, make_engine, make_task
+from tests.layered_mock import LAYERS, between, drawn, make_engine, make_task
 
 WRONG = 0.2
 

@@ -11,8 +11,8 @@ from rksc_tot.core.errors import ConfigError
 from rksc_tot.engine.mock.engine import MockEngine
 from rksc_tot.evaluation.calibration import Calibration
 from rksc_tot.evaluation.problems import calibration_problems, choose_problems, training_puzzles
-from tests.evaluation.calibration.conftest import drawn
 from tests.game24_player import judge, write
+from tests.layered_mock import drawn
 
 MOST = ["--training-puzzles", "--most", "36", "--delta", "0.1", "--set", "k=3", "--set", "b=2"]
 

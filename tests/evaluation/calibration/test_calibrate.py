@@ -8,7 +8,7 @@ from rksc_tot.core.task import Question
 from rksc_tot.engine.mock.engine import MockEngine
 from rksc_tot.policies.early_exit.cgee import Margins, RivalStop, VerifySkip, exit_layer, likeliest
 from rksc_tot.policies.early_exit.learn_then_test import at_most
-from tests.evaluation.calibration.conftest import (
+from tests.layered_mock import (
     LAYERS,
     PROBLEMS,
     WALK,

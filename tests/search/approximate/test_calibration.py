@@ -7,7 +7,7 @@ from rksc_tot.core.errors import ConfigError
 from rksc_tot.core.task import Question
 from rksc_tot.engine.mock.engine import MockEngine
 from rksc_tot.evaluation.calibration import Calibration
-from tests.evaluation.calibration.conftest import LAYERS, WORTH, make_engine, make_task, write
+from tests.layered_mock import LAYERS, WORTH, make_engine, make_task, write
 
 
 def edited(calibration, change):

@@ -2,8 +2,6 @@
 
 import random
 
-import pytest
-
 from rksc_tot.core.seeds import stream_key
 from rksc_tot.core.task import Question, function_task
 from rksc_tot.engine.mock.engine import MockEngine
@@ -64,11 +62,3 @@ def make_task(**options):
 
 PROBLEMS = [f"problem {n}" for n in range(90)]
 WALK = {"strategy": BFS(b=2, k=3), "delta": 0.05, "alpha": 0.05}
-
-
-@pytest.fixture(scope="session")
-def accepted():
-    """A calibration on which layer exit passed; it costs a second."""
-    from rksc_tot import calibrate
-
-    return calibrate(make_task(), PROBLEMS, engine=make_engine(), **WALK)

@@ -1,3 +1,0 @@
-from tests.evaluation.calibration.conftest import accepted
-
-__all__ = ["accepted"]
