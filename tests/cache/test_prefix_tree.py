@@ -27,7 +27,7 @@ class Cache(RuleBasedStateMachine):
         self.books.open(tokens)
         self.books.visit(self.books.held[-1])
 
-    @rule(tokens=TOKENS, compress=st.booleans())
+    @rule(tokens=TOKENS, keep=st.booleans())
     def private_root(self, tokens, keep):
         self.books.private_root(tokens, keep)
 

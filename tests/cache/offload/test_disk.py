@@ -21,7 +21,7 @@ from rksc_tot.cache.offload.store import OffloadStore, open_store
 from tests.cache.offload.test_store import PLAIN, UNLIKE, content, filled, same, size_of
 
 SIZE = size_of(PLAIN)
-HERE = Path(__file__).parents[2]
+HERE = Path(__file__).parents[3]
 
 linux = pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="finds the file by /proc")
 

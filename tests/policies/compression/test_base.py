@@ -181,7 +181,7 @@ def test_what_is_no_policy_is_named_in_one_sentence(named):
 
 
 def test_a_class_is_to_be_made_one_of():
-    with pytest.raises(ConfigError, match="keep is the class RandomAttention - make one of it"):
+    with pytest.raises(ConfigError, match="compress is the class RandomAttention - make one of it"):
         compression_policy(RandomAttention)
 
 
@@ -209,7 +209,7 @@ def test_settings_beside_a_name_are_told_to_go_to_the_class_and_where_that_is(na
         compression_policy(named)
     made = call.partition("(")[0]
     assert str(raised.value) == (
-        f"keep is {named!r} - in Python its class is given the settings, {call}, after from {module} import {made}"
+        f"compress is {named!r} - in Python its class is given the settings, {call}, after from {module} import {made}"
     )
 
 
@@ -217,9 +217,9 @@ def test_settings_beside_a_name_are_told_to_go_to_the_class_and_where_that_is(na
     ("named", "says"),
     [
         ("lru:budget=9", "there is no compression policy 'lru:budget=9' - there are arborkv"),
-        ({"name": "lru"}, "keep is {'name': 'lru'} - name one of arborkv"),
-        ({"name": 3}, "keep is {'name': 3} - name one of arborkv"),
-        ({}, "keep is {} - name one of arborkv"),
+        ({"name": "lru"}, "compress is {'name': 'lru'} - name one of arborkv"),
+        ({"name": 3}, "compress is {'name': 3} - name one of arborkv"),
+        ({}, "compress is {} - name one of arborkv"),
     ],
 )
 def test_a_name_of_no_policy_is_that_whatever_settings_are_beside_it(named, says):
