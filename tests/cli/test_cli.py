@@ -32,7 +32,7 @@ BEST = "best-of-n with an exact checker, at equal tokens"
 
 @pytest.fixture(autouse=True)
 def mock(monkeypatch):
-    monkeypatch.setattr(cli, "open_engine", lambda *_: player())
+    monkeypatch.setattr("rksc_tot.cli.engine.open_engine", lambda *_: player())
 
 
 def run(*args):
@@ -164,7 +164,7 @@ def test_a_problem_that_begins_with_a_minus_is_told_how_to_be_given(command):
     [["--verifier", "nope"], ["--strategy", "nope"], ["--set", "k=0"], ["--max-seconds", "inf"], ["--model", ""]],
 )
 def test_no_model_is_loaded_for_arguments_that_are_wrong(monkeypatch, args):
-    monkeypatch.setattr(cli, "open_engine", lambda *_: pytest.fail("loaded"))
+    monkeypatch.setattr("rksc_tot.cli.engine.open_engine", lambda *_: pytest.fail("loaded"))
     assert_one_sentence(run("solve", "game24", PUZZLE, *args), USAGE)
 
 
@@ -197,7 +197,7 @@ class FirstWord(Task):
 def first_word(monkeypatch):
     monkeypatch.setattr(tasks, "load_task", lambda name: FirstWord())
     judged = MockEngine(lambda text, rng: "hello\n", lambda text, question, labels: {"yes": 1.0})
-    monkeypatch.setattr(cli, "open_engine", lambda *_: judged)
+    monkeypatch.setattr("rksc_tot.cli.engine.open_engine", lambda *_: judged)
 
 
 def test_a_question_that_needs_a_thought_is_asked_of_thoughts(first_word):
@@ -214,7 +214,7 @@ def test_nothing_a_plug_in_raises_ends_the_command_as_if_all_were_well(monkeypat
     def leaves(self, problem):
         raise error
 
-    monkeypatch.setattr(cli, "open_engine", lambda *_: leaves(None, None))
+    monkeypatch.setattr("rksc_tot.cli.engine.open_engine", lambda *_: leaves(None, None))
     for args in (["solve", "game24", PUZZLE], ["compare", "game24", PUZZLE]):
         assert type(error).__name__ in assert_one_sentence(run(*args))
         assert run(*args, "--debug").exit_code == 1
@@ -271,7 +271,7 @@ def test_any_error_is_a_sentence_and_a_traceback_only_with_debug(monkeypatch, er
     def fails(*_):
         raise error
 
-    monkeypatch.setattr(cli, "open_engine", fails)
+    monkeypatch.setattr("rksc_tot.cli.engine.open_engine", fails)
     assert_one_sentence(run("solve", "game24", PUZZLE))
     assert run("solve", "game24", PUZZLE, "--debug").exception is error
 
@@ -288,7 +288,7 @@ def test_a_budget_that_ends_the_search_keeps_the_best_so_far(limit, said):
 
 @pytest.mark.parametrize("reply", ["", "[bold]x[/]\n", "\x1b[2J\n", "x" * 500, "\ufffd\n"])
 def test_useless_replies_end_in_no_answer_not_in_an_error(monkeypatch, reply):
-    monkeypatch.setattr(cli, "open_engine", lambda *_: player(lambda text, rng: reply))
+    monkeypatch.setattr("rksc_tot.cli.engine.open_engine", lambda *_: player(lambda text, rng: reply))
     result = run("solve", "game24", PUZZLE)
     assert result.exit_code == NOT_SOLVED
     assert "no answer" in result.stdout
@@ -305,7 +305,7 @@ def test_ctrl_c_ends_with_the_best_so_far_and_130(monkeypatch):
         return write(text, rng)
 
     before = signal.getsignal(signal.SIGINT)
-    monkeypatch.setattr(cli, "open_engine", lambda *_: player(interrupted))
+    monkeypatch.setattr("rksc_tot.cli.engine.open_engine", lambda *_: player(interrupted))
     result = run("solve", "game24", PUZZLE)
     assert result.exit_code == INTERRUPTED
     assert "1. " in result.stdout
@@ -322,7 +322,7 @@ def test_ctrl_c_in_a_comparison_shows_the_rows_that_are_done(monkeypatch):
             raise KeyboardInterrupt
         return player()
 
-    monkeypatch.setattr(cli, "open_engine", second_fails)
+    monkeypatch.setattr("rksc_tot.cli.engine.open_engine", second_fails)
     result = run("compare", "game24", PUZZLE, "--json")
     assert result.exit_code == INTERRUPTED
     assert [row["strategy"] for row in json.loads(result.stdout)["rows"]] == ["CoT greedy"]
@@ -380,7 +380,7 @@ def test_words_without_quotes_are_told_to_take_some():
 
 def test_a_model_is_loaded_where_and_how_the_command_says(monkeypatch):
     asked = []
-    monkeypatch.setattr(cli, "open_engine", lambda *how: asked.append(how) or player())
+    monkeypatch.setattr("rksc_tot.cli.engine.open_engine", lambda *how: asked.append(how) or player())
     how = ["--model", "m", "--device", "cuda:1", "--dtype", "bfloat16"]
     run("solve", "game24", PUZZLE, *how)
     run("compare", "game24", PUZZLE, "--only", "CoT greedy", *how)
@@ -419,7 +419,6 @@ def number():
 @pytest.fixture
 def own(monkeypatch, tmp_path):
     (tmp_path / "written_here.py").write_text(OWN, encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     yield
     sys.modules.pop("written_here", None)
@@ -465,8 +464,8 @@ def test_the_current_folder_is_imported_from_only_for_a_name_that_says_so(own):
 
 
 def test_a_terminal_that_knows_ascii_only_is_no_error():
-    code = "from rksc_tot.cli import commands, main\nfrom tests.game24_player import player\n"
-    code += "commands.open_engine = lambda *_: player()\nmain()"
+    code = "from rksc_tot.cli import engine, main\nfrom tests.game24_player import player\n"
+    code += "engine.open_engine = lambda *_: player()\nmain()"
     environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
     done = subprocess.run(
         [sys.executable, "-c", code, "solve", "game24", PUZZLE],
@@ -474,7 +473,7 @@ def test_a_terminal_that_knows_ascii_only_is_no_error():
         text=True,
         env=environment,
         check=False,
-        cwd=Path(__file__).parents[1],
+        cwd=Path(__file__).parents[2],
     )
     assert done.returncode == 0, done.stderr
     assert "answer: " in done.stdout
@@ -482,7 +481,7 @@ def test_a_terminal_that_knows_ascii_only_is_no_error():
 
 def test_budget_and_eviction_are_handed_to_the_engine(monkeypatch):
     given = []
-    monkeypatch.setattr(cli, "open_engine", lambda *options: given.append(options) or player())
+    monkeypatch.setattr("rksc_tot.cli.engine.open_engine", lambda *options: given.append(options) or player())
     memory = ["--kv-budget", "64MiB", "--eviction", "lru"]
     assert run("solve", "game24", PUZZLE, *memory).exit_code == 0
     assert run("compare", "game24", PUZZLE, "--only", "ToT-BFS b=5", *memory).exit_code == 0
@@ -504,7 +503,7 @@ def test_budget_and_eviction_are_handed_to_the_engine(monkeypatch):
 def test_a_budget_or_eviction_that_is_none_is_a_sentence_before_a_model_is_loaded(
     monkeypatch, command, option, value, help
 ):
-    monkeypatch.setattr(cli, "open_engine", lambda *_: 1 / 0)
+    monkeypatch.setattr("rksc_tot.cli.engine.open_engine", lambda *_: 1 / 0)
     message = assert_one_sentence(run(command, "game24", PUZZLE, option, value), USAGE)
     assert value in message
     assert help in message

@@ -28,16 +28,15 @@ def run(*args):
 
 @pytest.fixture
 def no_model(monkeypatch):
-    monkeypatch.setattr(cli, "open_engine", lambda *_: pytest.fail("loaded"))
+    monkeypatch.setattr("rksc_tot.cli.engine.open_engine", lambda *_: pytest.fail("loaded"))
 
 
 @pytest.fixture
 def opened(monkeypatch, tmp_path):
     """What each engine was opened with."""
-    monkeypatch.chdir(tmp_path)
     (tmp_path / "p.jsonl").write_text(json.dumps(PUZZLE) + "\n", encoding="utf-8")
     found = []
-    monkeypatch.setattr(cli, "open_engine", lambda *how: found.append(how[-1]) or player())
+    monkeypatch.setattr("rksc_tot.cli.engine.open_engine", lambda *how: found.append(how[-1]) or player())
     return found
 
 
@@ -180,7 +179,6 @@ def test_unless_asked_for_everything_is_kept_and_nothing_offloaded(opened):
     ],
 )
 def test_what_cannot_work_is_refused_before_a_model_is_loaded(no_model, tmp_path, monkeypatch, command, options, says):
-    monkeypatch.chdir(tmp_path)
     Path("p.jsonl").write_text(json.dumps(PUZZLE) + "\n", encoding="utf-8")
     rest = {"solve": [PUZZLE], "compare": [PUZZLE], "run": ["p.jsonl", "--out", "r.jsonl"]}[command]
     result = run(command, "game24", *rest, *options)
@@ -194,8 +192,8 @@ def test_what_cannot_work_is_refused_before_a_model_is_loaded(no_model, tmp_path
 
 @pytest.mark.parametrize("lossless", [False, True])
 def test_a_result_says_what_was_kept_and_whether_that_shows_in_it(lossless):
-    keep = ["--compress", "random_attention:budget=20,recent=4,sets=one", "--offload", "cpu"]
-    done = run("solve", "game24", PUZZLE, "--json", *FEW, *keep, *(["--lossless"] if lossless else []))
+    compress = ["--compress", "random_attention:budget=20,recent=4,sets=one", "--offload", "cpu"]
+    done = run("solve", "game24", PUZZLE, "--json", *FEW, *compress, *(["--lossless"] if lossless else []))
     record = json.loads(done.stdout)
     numerics = record["numerics"]
     assert {"name": "random_attention", "budget": 20, "recent": 4, "sets": "one"}.items() <= numerics[
@@ -215,7 +213,7 @@ def test_a_report_says_it_too():
         "not exact",
         "KV reduced",
         "rows computed upon the rest",
-        "keep streaming(seed=0, budget=20, recent=4, pin_prompt=True, sinks=4), model embedded",
+        "compression streaming(seed=0, budget=20, recent=4, pin_prompt=True, sinks=4), model embedded",
     ):
         assert part in said
     assert "KV reduced" not in run("solve", "game24", PUZZLE, *FEW).stdout

@@ -173,7 +173,7 @@ def test_whatever_ends_a_comparison_the_rows_that_are_done_are_written(monkeypat
             raise MemoryError
         return player()
 
-    monkeypatch.setattr(cli, "open_engine", second_fails)
+    monkeypatch.setattr("rksc_tot.cli.engine.open_engine", second_fails)
     result = CliRunner().invoke(cli.app, ["compare", "game24", *PUZZLES, "--json"])
     assert result.exit_code == 1
     assert [row["strategy"] for row in json.loads(result.stdout)["rows"]] == ["CoT greedy"]
@@ -228,7 +228,7 @@ def test_a_file_of_another_form_is_a_sentence(tmp_path, content):
 
 
 def test_the_command_writes_the_table_and_the_json(monkeypatch):
-    monkeypatch.setattr(cli, "open_engine", lambda *_: player())
+    monkeypatch.setattr("rksc_tot.cli.engine.open_engine", lambda *_: player())
     only = ["--only", "CoT greedy", "--only", "ToT-BFS b=5"]
     result = CliRunner().invoke(cli.app, ["compare", "game24", *PUZZLES, "1 1 1 1", *only])
     assert result.exit_code == 0, result.output

@@ -30,7 +30,7 @@ def player(lens=lens):
 
 @pytest.fixture(autouse=True)
 def mock(monkeypatch):
-    monkeypatch.setattr(cli, "open_engine", lambda *_: player())
+    monkeypatch.setattr("rksc_tot.cli.engine.open_engine", lambda *_: player())
 
 
 def run(*args):
@@ -61,7 +61,7 @@ def test_where_nothing_passes_the_exit_code_is_3_and_the_file_says_why(tmp_path,
     def lying(text, question, labels, layer):
         return {label: float(label == drawn(text, layer).choice(labels)) for label in labels}
 
-    monkeypatch.setattr(cli, "open_engine", lambda *_: player(lying))
+    monkeypatch.setattr("rksc_tot.cli.engine.open_engine", lambda *_: player(lying))
     done = run("calibrate", "game24", *MOST, "--out", tmp_path / "c.json")
     assert done.exit_code == NOT_SOLVED
     assert "layer exit: off, because" in done.stdout
@@ -90,7 +90,7 @@ def test_wrong_usage_is_a_sentence(args, message, tmp_path):
 
 @pytest.mark.parametrize("given", ["none.json", "embedded-not"])
 def test_a_calibration_that_cannot_be_read_is_a_sentence_before_a_model_is_loaded(monkeypatch, given):
-    monkeypatch.setattr(cli, "open_engine", lambda *_: 1 / 0)
+    monkeypatch.setattr("rksc_tot.cli.engine.open_engine", lambda *_: 1 / 0)
     done = run("solve", "game24", "4 5 6 10", "--calibration", given)
     assert done.exit_code == USAGE
     assert f"the calibration '{given}' cannot be read" in done.stderr

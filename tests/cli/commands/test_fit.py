@@ -16,11 +16,6 @@ from tests.evaluation.arborkv.conftest import PUZZLES, SEED
 from tests.game24_player import player
 
 
-@pytest.fixture(autouse=True)
-def here(monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-
-
 def run(*args):
     return CliRunner().invoke(cli.app, [*map(str, args)])
 
@@ -41,7 +36,7 @@ def test_the_command_finds_what_the_function_does_and_the_same_seed_the_same(fou
 
 
 def test_a_fit_is_shown_and_written(monkeypatch, found):
-    monkeypatch.setattr(cli, "open_engine", lambda *_: player())
+    monkeypatch.setattr("rksc_tot.cli.engine.open_engine", lambda *_: player())
     monkeypatch.setattr(arborkv, "fit_arborkv", lambda *_, **options: found)
     done = run("fit", "arborkv", "game24", *PUZZLES, "--out", "f.json")
     assert done.exit_code == 0, done.output
@@ -59,7 +54,7 @@ def test_a_fit_is_shown_and_written(monkeypatch, found):
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no device that is always full")
 def test_a_fit_that_cannot_be_written_is_shown_all_the_same(monkeypatch, found):
-    monkeypatch.setattr(cli, "open_engine", lambda *_: player())
+    monkeypatch.setattr("rksc_tot.cli.engine.open_engine", lambda *_: player())
     monkeypatch.setattr(arborkv, "fit_arborkv", lambda *_, **options: found)
     monkeypatch.setattr("rksc_tot.cli.commands.fit.check_writable", lambda out: None)  # whoever may not write to /dev
     done = run("fit", "arborkv", "game24", *PUZZLES, "--out", "/dev/full")
@@ -73,18 +68,18 @@ def test_a_fit_that_cannot_be_written_is_shown_all_the_same(monkeypatch, found):
 
 
 def test_the_file_is_used_by_a_search_and_said_by_its_result(file):
-    keep = ["--compress", f"arborkv:fit={file},tail=2", "--kv-budget", "2MiB"]
-    record = json.loads(run("solve", "game24", PUZZLES[0], "--json", *keep, "--set", "k=8").stdout)
+    compress = ["--compress", f"arborkv:fit={file},tail=2", "--kv-budget", "2MiB"]
+    record = json.loads(run("solve", "game24", PUZZLES[0], "--json", *compress, "--set", "k=8").stdout)
     kept = record["numerics"]["compression"]
     assert kept["theta"] == list(ArborFit.load(file).theta)
     assert (kept["fit"]["task"], kept["tail"]) == ("game24", 2)
-    Path("c.toml").write_text(f'[keep]\nname = "arborkv"\nfit = "{file}"\ntail = 2\n', encoding="utf-8")
+    Path("c.toml").write_text(f'[compress]\nname = "arborkv"\nfit = "{file}"\ntail = 2\n', encoding="utf-8")
     again = json.loads(run("solve", "game24", PUZZLES[0], "--json", "--config", "c.toml", "--set", "k=8").stdout)
     assert again["numerics"]["compression"] == kept
 
 
 def test_a_fit_for_another_task_is_refused_before_a_model_is_loaded(monkeypatch, file):
-    monkeypatch.setattr(cli, "open_engine", lambda *_: pytest.fail("loaded"))
+    monkeypatch.setattr("rksc_tot.cli.engine.open_engine", lambda *_: pytest.fail("loaded"))
     Path("mine.py").write_text(
         "from rksc_tot.tasks.game24.task import Game24\n\nclass Mine(Game24):\n    name = 'mine'\n", encoding="utf-8"
     )
@@ -105,7 +100,7 @@ def test_a_fit_for_another_model_is_refused(file):
 
 
 def test_a_file_that_was_edited_is_refused_before_a_model_is_loaded(monkeypatch, file):
-    monkeypatch.setattr(cli, "open_engine", lambda *_: pytest.fail("loaded"))
+    monkeypatch.setattr("rksc_tot.cli.engine.open_engine", lambda *_: pytest.fail("loaded"))
     record = json.loads(Path(file).read_text())
     record["theta"][0] += 1
     Path("edited.json").write_text(json.dumps(record))
@@ -125,7 +120,7 @@ def test_a_file_that_was_edited_is_refused_before_a_model_is_loaded(monkeypatch,
     ],
 )
 def test_wrong_usage_is_a_sentence_before_a_model_is_loaded(monkeypatch, args, says):
-    monkeypatch.setattr(cli, "open_engine", lambda *_: pytest.fail("loaded"))
+    monkeypatch.setattr("rksc_tot.cli.engine.open_engine", lambda *_: pytest.fail("loaded"))
     done = run("fit", "arborkv", "game24", *args)
     assert done.exit_code == USAGE, done.output
     assert says in done.stderr
@@ -141,7 +136,7 @@ def test_too_little_to_learn_from_writes_nothing():
 
 def test_the_policy_that_measures_is_the_one_the_engine_gets(monkeypatch):
     opened = []
-    monkeypatch.setattr(cli, "open_engine", lambda *how: opened.append(how) or player())
+    monkeypatch.setattr("rksc_tot.cli.engine.open_engine", lambda *how: opened.append(how) or player())
     run("fit", "arborkv", "game24", *PUZZLES, "--device", "cuda", "--kv-budget", "2GiB")
     [(model, device, dtype, memory)] = opened
     assert (model, device, dtype, memory) == (None, "cuda", "float32", {"kv_budget": 2 << 30, "compress": MEASURING})

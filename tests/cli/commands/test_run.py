@@ -26,9 +26,8 @@ FEW = ["--set", "k=6", "--set", "b=2"]
 
 
 @pytest.fixture(autouse=True)
-def mock(monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(cli, "open_engine", lambda *_: player())
+def mock(monkeypatch):
+    monkeypatch.setattr("rksc_tot.cli.engine.open_engine", lambda *_: player())
 
 
 def problems(*lines, name="p.jsonl"):
@@ -127,7 +126,7 @@ def test_problems_may_come_from_stdin():
 
 @pytest.mark.parametrize("reply", ["\x1b[2J\u2028\x00\n", '"}\n', "\ud800\n", "é" * 300])
 def test_whatever_the_model_writes_a_line_is_a_line_of_json(monkeypatch, reply):
-    monkeypatch.setattr(cli, "open_engine", lambda *_: MockEngine(lambda text, rng: reply, judge))
+    monkeypatch.setattr("rksc_tot.cli.engine.open_engine", lambda *_: MockEngine(lambda text, rng: reply, judge))
     monkeypatch.setattr(
         Game24, "parse", lambda self, problem, path, text: super(Game24, self).parse(problem, path, text)
     )
@@ -186,12 +185,12 @@ def test_an_engine_that_breaks_ends_the_run_and_what_it_took_with_it_is_done_aga
         calls.append(text)
         return 1 / 0 if len(calls) > 60 else write(text, rng)
 
-    monkeypatch.setattr(cli, "open_engine", lambda *_: MockEngine(breaks, judge))
+    monkeypatch.setattr("rksc_tot.cli.engine.open_engine", lambda *_: MockEngine(breaks, judge))
     result = run(quoted([*PUZZLES, "1 1 3 8", "3 3 8 8"]), "--concurrency", "1")
     assert result.exit_code == FAILED
     assert "the writer raised ZeroDivisionError" in result.stderr
     assert "go on with: rksc-tot " in result.stderr
-    monkeypatch.setattr(cli, "open_engine", lambda *_: player())
+    monkeypatch.setattr("rksc_tot.cli.engine.open_engine", lambda *_: player())
     assert run(quoted([*PUZZLES, "1 1 3 8", "3 3 8 8"]), "--resume").exit_code == 0
     assert not any(line["failure"] for line in results())
 
@@ -201,7 +200,7 @@ def test_an_engine_that_breaks_ends_the_run_and_what_it_took_with_it_is_done_aga
 
 @pytest.fixture
 def no_model(monkeypatch):
-    monkeypatch.setattr(cli, "open_engine", lambda *_: pytest.fail("loaded"))
+    monkeypatch.setattr("rksc_tot.cli.engine.open_engine", lambda *_: pytest.fail("loaded"))
 
 
 @pytest.mark.parametrize(
@@ -299,7 +298,7 @@ def test_a_run_gone_on_with_equals_one_that_was_not_interrupted(kept, torn):
 
 def test_nothing_is_loaded_where_all_is_done_and_resume_may_be_the_first_run(monkeypatch):
     assert run(quoted(), "--resume").exit_code == 0
-    monkeypatch.setattr(cli, "open_engine", lambda *_: pytest.fail("loaded"))
+    monkeypatch.setattr("rksc_tot.cli.engine.open_engine", lambda *_: pytest.fail("loaded"))
     before = Path("r.jsonl").read_bytes()
     assert run(quoted(), "--resume").exit_code == 0
     assert Path("r.jsonl").read_bytes() == before
@@ -329,7 +328,7 @@ def test_what_results_do_not_depend_on_may_change_when_a_run_is_gone_on_with():
 def test_other_settings_than_those_of_before_are_refused(monkeypatch, args, says):
     run(quoted())
     before = Path("r.jsonl").read_bytes()
-    monkeypatch.setattr(cli, "open_engine", lambda *_: pytest.fail("loaded"))
+    monkeypatch.setattr("rksc_tot.cli.engine.open_engine", lambda *_: pytest.fail("loaded"))
     assert_refused(run(quoted(), "--resume", few=[*FEW, *args]), "'r.jsonl', line 1 was ", says)
     assert Path("r.jsonl").read_bytes() == before
 
@@ -470,7 +469,7 @@ def test_ctrl_c_leaves_whole_lines_and_says_how_to_go_on(monkeypatch):
         return write(text, rng)
 
     engine = player(interrupted)
-    monkeypatch.setattr(cli, "open_engine", lambda *_: engine)
+    monkeypatch.setattr("rksc_tot.cli.engine.open_engine", lambda *_: engine)
     monkeypatch.setattr(sys, "argv", ["/bin/rksc-tot", "run", "game24", "p q.jsonl", "--out", "r.jsonl"])
     before = signal.getsignal(signal.SIGINT)
     result = run(quoted(), "--concurrency", "2")
@@ -482,7 +481,7 @@ def test_ctrl_c_leaves_whole_lines_and_says_how_to_go_on(monkeypatch):
     done = results()
     assert len(done) < 4
     assert all(line in expected for line in done)
-    monkeypatch.setattr(cli, "open_engine", lambda *_: player())
+    monkeypatch.setattr("rksc_tot.cli.engine.open_engine", lambda *_: player())
     assert run(quoted(), "--resume").exit_code == 0
     assert results() == expected
 
@@ -496,7 +495,7 @@ def test_a_sigterm_ends_it_as_a_first_ctrl_c_does_and_with_143(monkeypatch):
         return write(text, rng)
 
     ended: list[None] = []
-    monkeypatch.setattr(cli, "open_engine", lambda *_: player(told_to_end))
+    monkeypatch.setattr("rksc_tot.cli.engine.open_engine", lambda *_: player(told_to_end))
     before = signal.getsignal(signal.SIGTERM)
     result = run(quoted(), "--concurrency", "1")
     assert result.exit_code == 128 + signal.SIGTERM
@@ -512,16 +511,18 @@ def test_a_second_ctrl_c_ends_it_at_once(monkeypatch):
         os.kill(os.getpid(), signal.SIGINT)
         pytest.fail("went on")
 
-    monkeypatch.setattr(cli, "open_engine", lambda *_: player(interrupted_twice))
+    monkeypatch.setattr("rksc_tot.cli.engine.open_engine", lambda *_: player(interrupted_twice))
     assert run(quoted()).exit_code == INTERRUPTED
     assert not Path("r.jsonl").exists()
 
 
 def test_a_kill_leaves_a_file_that_can_be_gone_on_with():
-    code = "import os\nfrom rksc_tot.cli import commands, main\nfrom tests.game24_player import player, write\ncalls = []\n"
+    code = (
+        "import os\nfrom rksc_tot.cli import engine, main\nfrom tests.game24_player import player, write\ncalls = []\n"
+    )
     code += "def dies(text, rng):\n    calls.append(text)\n    if len(calls) == 70: os._exit(9)\n    return write(text, rng)\n"
-    code += "commands.open_engine = lambda *_: player(dies)\nmain()"
-    root = str(Path(__file__).parents[2])
+    code += "engine.open_engine = lambda *_: player(dies)\nmain()"
+    root = str(Path(__file__).parents[3])
     done = subprocess.run(
         [sys.executable, "-c", code, "run", "game24", quoted(), "--out", "r.jsonl", "--concurrency", "1", *FEW],
         env={**os.environ, "PYTHONPATH": root},

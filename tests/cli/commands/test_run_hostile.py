@@ -13,12 +13,16 @@ import pytest
 import rksc_tot.views.terminal.run_progress
 from rksc_tot.api.jsonl import DEEPEST, read_results
 from rksc_tot.cli import results_file as writing
-from rksc_tot.cli.commands import app as cli
 from rksc_tot.cli.exits import FAILED, INTERRUPTED, USAGE
 from tests.cli.commands.test_run import PUZZLES, assert_refused, problems, quoted, results, run
 from tests.game24_player import player
 
 resource = pytest.importorskip("resource")
+
+
+@pytest.fixture(autouse=True)
+def mock(monkeypatch):
+    monkeypatch.setattr("rksc_tot.cli.engine.open_engine", lambda *_: player())
 
 
 def held(name="r.jsonl"):
@@ -103,7 +107,7 @@ def test_a_full_disk_is_one_sentence_and_the_run_can_be_gone_on_with():
 
 @pytest.mark.parametrize("name", ["n" * 300, "missing/r.jsonl", "link", "loop", "folder"])
 def test_a_file_that_cannot_be_made_is_refused_before_a_model_is_loaded(name, monkeypatch):
-    monkeypatch.setattr(cli, "open_engine", lambda *_: pytest.fail("loaded"))
+    monkeypatch.setattr("rksc_tot.cli.engine.open_engine", lambda *_: pytest.fail("loaded"))
     Path("link").symlink_to("gone/r.jsonl")
     Path("loop").symlink_to("loop")
     Path("folder").mkdir()
@@ -171,12 +175,12 @@ def test_a_line_of_results_that_is_none_is_refused(change):
 def in_a_process(*args, **options):
     """The command in a process of its own."""
     program = (
-        "import sys; from rksc_tot.cli import commands, start; from tests.game24_player import player\n"
-        "commands.open_engine = lambda *_: player()\n"
+        "import sys; from rksc_tot.cli import engine, main; from tests.game24_player import player\n"
+        "engine.open_engine = lambda *_: player()\n"
         f"sys.argv = {['rksc-tot', 'run', 'game24', *args, '--out', 'r.jsonl', '--set', 'k=6', '--set', 'b=2']!r}\n"
-        "start.main()"
+        "main()"
     )
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     return subprocess.run(
         [sys.executable, "-c", program],
         env={**os.environ, "PYTHONPATH": str(root)},
@@ -219,10 +223,10 @@ def test_a_ctrl_c_before_the_first_search_ends_the_run(monkeypatch):
 
 
 def test_a_ctrl_c_while_the_model_is_loaded_says_how_to_go_on(monkeypatch):
-    monkeypatch.setattr(cli, "open_engine", lambda *_: signal.raise_signal(signal.SIGINT))
+    monkeypatch.setattr("rksc_tot.cli.engine.open_engine", lambda *_: signal.raise_signal(signal.SIGINT))
     ended = run(quoted())
     assert ended.exit_code == INTERRUPTED
     assert "go on with: rksc-tot --resume" in ended.stderr or "--resume" in ended.stderr
     assert not Path("r.jsonl").exists()
-    monkeypatch.setattr(cli, "open_engine", lambda *_: player())
+    monkeypatch.setattr("rksc_tot.cli.engine.open_engine", lambda *_: player())
     assert run(quoted(), "--resume").exit_code == 0

@@ -27,10 +27,9 @@ COMMANDS = {
 @pytest.fixture(autouse=True)
 def opened(monkeypatch, tmp_path):
     """What each engine was opened with."""
-    monkeypatch.chdir(tmp_path)
     Path("p.jsonl").write_text(json.dumps(PUZZLE) + "\n", encoding="utf-8")
     found = []
-    monkeypatch.setattr(cli, "open_engine", lambda *how: found.append(how) or player())
+    monkeypatch.setattr("rksc_tot.cli.engine.open_engine", lambda *how: found.append(how) or player())
     return found
 
 
@@ -63,7 +62,7 @@ def test_a_file_says_what_options_would(opened):
 
 
 def test_the_command_line_goes_before_the_file(opened):
-    config = 'seed = 5\nkv-budget = "8MiB"\nlossless = true\nkeep = "streaming"\n[set]\nk = 6\nb = 2\n'
+    config = 'seed = 5\nkv-budget = "8MiB"\nlossless = true\ncompress = "streaming"\n[set]\nk = 6\nb = 2\n'
     found = solved("--seed", "6", "--kv-budget", "9MiB", "--no-lossless", "--set", "k=7", config=config)
     assert found["seed"] == 6
     assert found["strategy"] == {"name": "bfs", "k": 7, "b": 5}
@@ -73,7 +72,7 @@ def test_the_command_line_goes_before_the_file(opened):
 
 def test_a_policy_and_the_settings_of_a_strategy_may_be_tables(opened):
     config = """
-        [keep]
+        [compress]
         name = "random_attention"
         budget = 40
         sets = "one"
@@ -83,10 +82,10 @@ def test_a_policy_and_the_settings_of_a_strategy_may_be_tables(opened):
     """
     assert solved(config=config)["strategy"]["k"] == 6
     assert opened[0][-1]["compress"] == RandomAttention(budget=40, sets="one", pin_prompt=False)
-    config = '[keep]\nname = "arborkv"\ntheta = [0.5, -1, 2]\n'
+    config = '[compress]\nname = "arborkv"\ntheta = [0.5, -1, 2]\n'
     solved("--set", "k=6", config=config)
     assert opened[1][-1]["compress"].theta == (0.5, -1, 2)
-    solved("--set", "k=6", config='[keep]\nname = "streaming"\n')
+    solved("--set", "k=6", config='[compress]\nname = "streaming"\n')
     assert opened[2][-1]["compress"].name == "streaming"
 
 
@@ -122,7 +121,7 @@ def test_an_option_that_must_be_given_may_be_given_there():
     ],
 )
 def test_what_is_wrong_in_a_file_is_named_with_the_file_before_a_model_is_loaded(monkeypatch, command, config, says):
-    monkeypatch.setattr(cli, "open_engine", lambda *_: pytest.fail("loaded"))
+    monkeypatch.setattr("rksc_tot.cli.engine.open_engine", lambda *_: pytest.fail("loaded"))
     result = run(*COMMANDS[command], config=config)
     assert result.exit_code == USAGE, result.output
     assert result.stderr.startswith("error: 'c.toml'")
@@ -142,16 +141,19 @@ def test_what_is_wrong_in_a_file_is_named_with_the_file_before_a_model_is_loaded
         ("max-kv = -1", "--max-kv '-1' is no KV budget"),
         ("offload-budget = true", "offload-budget is True - it takes a text, or a whole number of bytes"),
         ("kv-budget = 1.5", "kv-budget is 1.5 - it takes a text, or a whole number of bytes"),
-        ("keep = 3", "compress is 3 - it takes a text, or a table"),
-        ("[keep]\nbudget = 3", 'keep has no name - write name = "random_attention", or another one'),
-        ('[keep]\nname = "streaming"\nbudget = 2020-01-01', "compress is {'budget': datetime.date(2020, 1, 1)}"),
-        ('[keep]\nname = "streaming"\nbudget = 0', "compression policy 'streaming': budget"),
+        ("compress = 3", "compress is 3 - it takes a text, or a table"),
+        ("[compress]\nbudget = 3", 'compress has no name - write name = "random_attention", or another one'),
+        ('[compress]\nname = "streaming"\nbudget = 2020-01-01', "compress is {'budget': datetime.date(2020, 1, 1)}"),
+        ('[compress]\nname = "streaming"\nbudget = 0', "compression policy 'streaming': budget"),
         ("[set]\nk = 0", "k"),
         ("[set]\nk = 0x" + "f" * 8000, "set is <dict without a text> - give numbers, texts"),
-        ("keep.name = 'arborkv'\nkeep.theta." + ".".join("a" * 990) + " = 1", "compress is <dict without a text>"),
-        ('[keep]\nname = "arborkv"\n"tail=3,sinks" = 1', "keep has no setting 'tail=3,sinks'"),
-        ('[keep]\nname = "streaming:budget=3"\nrecent = 4', "keep has the name 'streaming:budget=3'"),
-        ('[keep]\nname = "arborkv"\nfit = "a,b=c.json"', "'a,b=c.json' cannot be read"),
+        (
+            "compress.name = 'arborkv'\ncompress.theta." + ".".join("a" * 990) + " = 1",
+            "compress is <dict without a text>",
+        ),
+        ('[compress]\nname = "arborkv"\n"tail=3,sinks" = 1', "compress has no setting 'tail=3,sinks'"),
+        ('[compress]\nname = "streaming:budget=3"\nrecent = 4', "compress has the name 'streaming:budget=3'"),
+        ('[compress]\nname = "arborkv"\nfit = "a,b=c.json"', "'a,b=c.json' cannot be read"),
     ],
 )
 def test_a_value_of_the_wrong_type_is_refused_with_what_is_allowed(opened, config, says):

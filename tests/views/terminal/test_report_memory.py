@@ -29,11 +29,11 @@ def shown(ledger=None, inexact=0, **numerics):
     ("ledger", "says"),
     [
         (
-            Ledger(compress=CompressedKV(acted=3, tokens=40, rows=7)),
+            Ledger(compression=CompressedKV(acted=3, tokens=40, rows=7)),
             "KV reduced 3 times by 40 tokens, 7 rows computed upon the rest forward",
         ),
         (
-            Ledger(compress=CompressedKV(acted=3, tokens=40, rows=7, audited=4, flips=1, kl=0.5)),
+            Ledger(compression=CompressedKV(acted=3, tokens=40, rows=7, audited=4, flips=1, kl=0.5)),
             "; audited 4: mean KL 0.125 nats, 1 next tokens otherwise",
         ),
         (
@@ -79,29 +79,29 @@ def test_an_answer_that_goes_by_approximate_kv_says_so(flags, said):
     assert f"answer: a  (right){f'  {said} approximate KV' if said else ''}\n" in console.file.getvalue()
 
 
-@pytest.mark.parametrize(("compress", "why"), [
+@pytest.mark.parametrize(("compression", "why"), [
     ({"name": "streaming", "budget": 9}, "never: no path outgrew its budget"),
     ({"name": "arborkv"}, "never: the KV budget was not full of thoughts it may reduce"),
 ])  # fmt: skip
-def test_a_policy_that_never_acted_has_a_reason(compress, why):
-    assert why in shown(compress=compress)
+def test_a_policy_that_never_acted_has_a_reason(compression, why):
+    assert why in shown(compression=compression)
 
 
 def test_what_was_on_is_said_with_the_settings():
-    compress = {"name": "streaming", "budget": 9}
-    assert "strategy bfs" in (said := shown(compress=compress, lossless={"horizon": 32}, offload="disk"))
+    policy = {"name": "streaming", "budget": 9}
+    assert "strategy bfs" in (said := shown(compression=policy, lossless={"horizon": 32}, offload="disk"))
     assert "compression streaming(budget=9), lossless, offload to disk, model m" in said
 
 
 def test_a_policy_that_never_had_to_act_is_said_to_have_done_nothing():
-    assert "KV reduced never: " in shown(compress={"name": "streaming"})
+    assert "KV reduced never: " in shown(compression={"name": "streaming"})
     assert "never" not in shown(
-        Ledger(compress=CompressedKV(acted=1, tokens=1, rows=1)), compress={"name": "streaming"}
+        Ledger(compression=CompressedKV(acted=1, tokens=1, rows=1)), compression={"name": "streaming"}
     )
 
 
 def test_of_what_there_was_not_nothing_is_said():
-    said = shown(Ledger(recomputed_tokens=3), compress=None, lossless=False, offload=None)
+    said = shown(Ledger(recomputed_tokens=3), compression=None, lossless=False, offload=None)
     for word in (
         "not exact",
         "reduced",
