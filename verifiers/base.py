@@ -19,8 +19,7 @@ from rksc_tot.core.plugins.user_code import UserCodeError
 from rksc_tot.core.tree import Node
 from rksc_tot.engine.base import LabelRequest, LabelScores
 from rksc_tot.search import Search
-
-Score = float | VerifierError | None
+from rksc_tot.search.scoring import Score
 
 
 class Verifier(Settings):
@@ -37,8 +36,13 @@ class Verifier(Settings):
     async def score(self, search: Search, nodes: Sequence[Node]) -> Sequence[Score]:
         """One entry for each node, in order.
 
-        A finite number is its score (True is 1, False 0); a VerifierError says why this node could not be scored and prunes
-        it; None means that the time ran out before its turn. Raising ends the search.
+        * a finite number: the score (True is 1, False 0);
+        * an :class:`~rksc_tot.search.scoring.Assessment`: the score with label probabilities, exit layer and exactness, which
+          the search writes to the node;
+        * a VerifierError: why this node could not be scored; the node is pruned;
+        * None: the time ran out before its turn.
+
+        Raising ends the search.
         """
         raise NotImplementedError
 
@@ -56,19 +60,24 @@ class Verifier(Settings):
         return error
 
 
-async def ask_labels(search: Search, requests: Sequence[LabelRequest]) -> list[LabelScores | ContextOverflow | None]:
-    """Label probabilities of all requests, None where the time ran out.
+async def ask_labels(
+    search: Search, requests: Sequence[LabelRequest], nodes: Sequence[Node] | None = None
+) -> list[LabelScores | ContextOverflow | None]:
+    """Label probabilities of all requests, None where the time ran out; ``nodes`` as in :meth:`Search.label`.
 
     Where one overflows the context, the others are asked again without it.
     """
     if not requests:
         return []
     try:
-        return [*await search.label(requests)]
+        return [*await search.label(requests, nodes)]
     except ContextOverflow as error:
         if len(requests) == 1:
             return [error]
-    return [(await ask_labels(search, [request]))[0] for request in requests]
+    return [
+        (await ask_labels(search, [request], None if nodes is None else [nodes[at]]))[0]
+        for at, request in enumerate(requests)
+    ]
 
 
 def label_shares(reply: LabelScores) -> dict[str, float]:

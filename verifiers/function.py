@@ -29,7 +29,8 @@ from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code
 from rksc_tot.core.task import Path
 from rksc_tot.core.tree import Node
 from rksc_tot.search import Search
-from rksc_tot.verifiers.base import Score, Verifier
+from rksc_tot.search.scoring import Score
+from rksc_tot.verifiers.base import Verifier
 
 Function = Callable[[Any, Path], Any]
 

@@ -8,7 +8,8 @@ from typing import Literal
 
 from rksc_tot.core.tree import Node
 from rksc_tot.search import Search
-from rksc_tot.verifiers.base import Score, Verifier
+from rksc_tot.search.scoring import Assessment, Score
+from rksc_tot.verifiers.base import Verifier
 
 
 class Likelihood(Verifier):
@@ -31,5 +32,5 @@ class Likelihood(Verifier):
         logprobs = [logprob for thought in thoughts for logprob in thought.logprobs]
         if not logprobs and search.task.mode == "propose":
             return self.failure(node, "a proposed thought has no likelihood", "use another verifier, or mode 'sample'")
-        node.score_exact = all(thought.exact for thought in thoughts)
-        return math.exp(sum(logprobs) / len(logprobs)) if logprobs else 1.0
+        score = math.exp(sum(logprobs) / len(logprobs)) if logprobs else 1.0
+        return Assessment(score, exact=all(thought.exact for thought in thoughts))

@@ -14,8 +14,9 @@ from rksc_tot.core.task import Question
 from rksc_tot.core.tree import Node
 from rksc_tot.engine.base import LabelRequest, LabelScores
 from rksc_tot.search import Search
+from rksc_tot.search.scoring import Assessment, Score
 from rksc_tot.search.validation import question_fault
-from rksc_tot.verifiers.base import Score, Verifier, ask_labels, label_shares
+from rksc_tot.verifiers.base import Verifier, ask_labels, label_shares
 
 
 class LMValue(Verifier):
@@ -30,12 +31,9 @@ class LMValue(Verifier):
     async def score(self, search: Search, nodes: Sequence[Node]) -> Sequence[Score]:
         """Ask about all nodes at once."""
         questions = [self.question(search, node) for node in nodes]
-        requests = [
-            self.request(search, node, question)
-            for node, question in zip(nodes, questions, strict=True)
-            if isinstance(question, Question)
-        ]
-        replies = iter(await ask_labels(search, requests))
+        asked = [(n, question) for n, question in zip(nodes, questions, strict=True) if isinstance(question, Question)]
+        requests = [self.request(node, question) for node, question in asked]
+        replies = iter(await ask_labels(search, requests, [node for node, _ in asked]))
         return [
             self.value(search, node, question, next(replies)) if isinstance(question, Question) else question
             for node, question in zip(nodes, questions, strict=True)
@@ -50,10 +48,9 @@ class LMValue(Verifier):
         worth = question.labels.values() if isinstance(question, Question) else ()
         return (min(worth), max(worth)) if worth else None
 
-    def request(self, search: Search, node: Node, question: Question) -> LabelRequest:
-        """What the engine is asked about a node; its pass may exit where the search allows that."""
-        request = LabelRequest(node._handle, question.text, tuple(question.labels))
-        return request if search.gate is None else search.gate.open(node, request)
+    def request(self, node: Node, question: Question) -> LabelRequest:
+        """The question about a node for the engine."""
+        return LabelRequest(node._handle, question.text, tuple(question.labels))
 
     def question(self, search: Search, node: Node) -> Question | Score:
         try:
@@ -76,13 +73,11 @@ class LMValue(Verifier):
             return None
         if isinstance(reply, ContextOverflow):
             return self.failure(node, str(reply))
-        node.labels, node.score_exact = label_shares(reply), reply.exact
-        if search.gate is not None:
-            search.gate.note(node, reply)
         if reply.outside is not None and reply.outside > 0.5:
             search.warn(
                 "mass outside the labels",
                 f"verifier {self.name!r}: the model gave {reply.outside:.0%} to something else than the labels "
                 f"{', '.join(map(repr, question.labels))} (node {node.id}); ask so that a label comes next",
             )
-        return sum(probability * question.labels[label] for label, probability in reply.probabilities.items())
+        score = sum(probability * question.labels[label] for label, probability in reply.probabilities.items())
+        return Assessment(score, label_shares(reply), reply.layer, reply.exact)

@@ -14,7 +14,8 @@ from rksc_tot.core.task import Prompt
 from rksc_tot.core.tree import Node
 from rksc_tot.engine.base import LabelRequest, LabelScores
 from rksc_tot.search import Search
-from rksc_tot.verifiers.base import Score, Verifier, ask_labels
+from rksc_tot.search.scoring import Assessment, Score
+from rksc_tot.verifiers.base import Verifier, ask_labels
 
 BALLOT = 9  # candidates a question: each number is one digit
 
@@ -57,8 +58,8 @@ class LMVote(Verifier):
         shares: dict[int, Score] = {}
         for number, node in enumerate(ballot, start=1):
             share = reply.probabilities[str(number)]
-            node.labels, node.score_exact = {str(number): share, "outside": reply.outside or 0.0}, reply.exact
-            shares[node.id] = share * len(ballot) / total
+            labels = {str(number): share, "outside": reply.outside or 0.0}
+            shares[node.id] = Assessment(share * len(ballot) / total, labels, exact=reply.exact)
         return shares
 
     def _ballots(self, nodes: list[Node]) -> list[list[Node]]:

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from rksc_tot.core.tree import Node
 from rksc_tot.search import Search
-from rksc_tot.verifiers.base import Score, Verifier
+from rksc_tot.search.scoring import Score
+from rksc_tot.verifiers.base import Verifier
 
 
 class RandomScores(Verifier):

@@ -6,7 +6,7 @@ from typing import Any
 
 from rksc_tot.core.task import Task
 from rksc_tot.core.tree import Node, ReasoningTree
-from rksc_tot.search.scoring import ranked, rounded
+from rksc_tot.policies.ranking import ranked, rounded
 from rksc_tot.search.task_calls import read_answer
 from rksc_tot.search.validation import Fault
 

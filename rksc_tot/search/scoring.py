@@ -1,25 +1,46 @@
-"""Scores: who gives them, what counts as one, and how nodes are ranked by them."""
+"""Scores: what a verifier is to a search, what counts as a score, and the one place that writes scores to nodes."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from rksc_tot.core.budget import BudgetReached
 from rksc_tot.core.errors import RkscTotError, VerifierError
+from rksc_tot.core.events import Scored
 from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code, shown
-from rksc_tot.core.tree import Node
+from rksc_tot.core.tree import Node, ReasoningTree
+from rksc_tot.engine.base import Engine
+from rksc_tot.search.approximate.early_exit import EarlyExit
+from rksc_tot.search.limits import Limits
 from rksc_tot.search.validation import finite
 
-if TYPE_CHECKING:
-    from rksc_tot.search import Search
+S = TypeVar("S")
+S_contra = TypeVar("S_contra", contravariant=True)
+NO_LABELS: Mapping[str, float] = {}
 
-Key = Callable[[Node], float | None]
+
+class Assessment(NamedTuple):
+    """A score, and how a verifier came by it.
+
+    ``score``: a finite number, higher is better; True is 1, False 0.
+    ``labels``: label probabilities, and under ``outside`` the mass on anything else, where all of it was read.
+    ``layer``: after how many decoder layers the pass stopped; None where it ran them all, or there was none.
+    ``exact``: False if the score was read from approximate KV.
+    """
+
+    score: float
+    labels: Mapping[str, float] = NO_LABELS
+    layer: int | None = None
+    exact: bool = True
 
 
-class Scorer(Protocol):
-    """What a search needs of a verifier; ``rksc_tot.verifiers.Verifier`` is the base of those that come with it."""
+Score = float | Assessment | VerifierError | None
+
+
+class Scorer(Protocol[S_contra]):
+    """What a search needs of a verifier; ``rksc_tot.verifiers.Verifier`` is the base of the built-in ones."""
 
     @property
     def name(self) -> str:
@@ -28,71 +49,127 @@ class Scorer(Protocol):
 
     @property
     def free(self) -> bool:
-        """Whether it asks nobody, so that its scores are no verifier calls."""
+        """Whether its scores cost nothing, so that they are no verifier calls."""
         ...
 
-    def bounds(self, search: Search, node: Node) -> tuple[float, float] | None:
+    def bounds(self, search: S_contra, node: Node) -> tuple[float, float] | None:
         """The lowest and the highest score a node can get, None where that is not known."""
         ...
 
-    async def score(self, search: Search, nodes: Sequence[Node]) -> Sequence[float | VerifierError | None]:
-        """One entry a node: a finite number, the error that kept this node from getting one, or None: out of time."""
+    async def score(self, search: S_contra, nodes: Sequence[Node]) -> Sequence[Score]:
+        """One entry a node: a number or an assessment, the error that kept this node from getting one, or None: out of time."""
         ...
 
 
-async def scores_of(search: Search, nodes: Sequence[Node]) -> list[float | VerifierError | None]:
-    """What the verifier of a search says of nodes.
+class Scoring(Generic[S]):
+    """Has nodes scored and writes their scores, labels and exit layers.
 
-    Raises
-    ------
-    VerifierError
-        If it raises anything, or does not say one thing of each node.
+    Parameters
+    ----------
+    search, verifier
+        The search as the verifier sees it, and the verifier.
+    engine, tree, limits
+        Of the search.
+    early_exit : EarlyExit, optional
+        Which siblings need no verifier.
+    emit : callable
+        Gets every event, as kind and fields.
     """
-    verifier, hint = search.verifier, "its score must be async and return an entry for each node"
-    try:
-        with calling_user_code(f"verifier {verifier.name!r}", RkscTotError, BudgetReached):
-            scores = list(await verifier.score(search, nodes))
-    except UserCodeError as raised:
-        raise VerifierError(str(raised), hint=hint) from raised.error
-    if len(scores) != len(nodes):
-        raise VerifierError(f"verifier {verifier.name!r} gave {len(scores)} scores for {len(nodes)} nodes", hint=hint)
-    return scores
+
+    def __init__(
+        self,
+        search: S,
+        verifier: Scorer[S],
+        engine: Engine,
+        tree: ReasoningTree,
+        limits: Limits,
+        early_exit: EarlyExit | None,
+        emit: Callable[..., None],
+    ) -> None:
+        self._search, self._verifier, self._engine, self._tree = search, verifier, engine, tree
+        self._limits, self._early_exit, self._emit = limits, early_exit, emit
+        self._works = False
+
+    async def score(self, nodes: Sequence[Node]) -> list[tuple[Node, VerifierError]]:
+        """Score nodes; returns those on which the verifier failed, each with its error.
+
+        Raises
+        ------
+        VerifierError
+            If a score is not a finite number, or the verifier has failed on every node so far.
+        BudgetReached
+            If nothing more may be scored.
+        """
+        rest, audited = self._skip(nodes)
+        failed = []
+        if rest:
+            admitted = self._limits.admit_calls(rest, free=self._verifier.free)
+            failed = self._write(admitted, await self._ask(admitted))
+        if self._early_exit is not None:
+            self._early_exit.review(audited)
+            self._early_exit.review_rivals(nodes)
+        return failed
+
+    async def _ask(self, nodes: Sequence[Node]) -> list[Score]:
+        """One score a node. Raises VerifierError if the verifier raises anything, or gives another number of scores."""
+        verifier, hint = self._verifier, "its score must be async and return an entry for each node"
+        try:
+            with calling_user_code(f"verifier {verifier.name!r}", RkscTotError, BudgetReached):
+                scores = list(await verifier.score(self._search, nodes))
+        except UserCodeError as raised:
+            raise VerifierError(str(raised), hint=hint) from raised.error
+        if len(scores) != len(nodes):
+            given = f"{len(scores)} scores for {len(nodes)} nodes"
+            raise VerifierError(f"verifier {verifier.name!r} gave {given}", hint=hint)
+        return scores
+
+    def _skip(self, nodes: Sequence[Node]) -> tuple[Sequence[Node], list[list[Node]]]:
+        """Which nodes the verifier has to score, and which groups of them only for an audit."""
+        if self._early_exit is None or self._verifier.free:
+            return nodes, []
+        bounds = partial(self._verifier.bounds, self._search)
+        skipped, audited = self._early_exit.skip(nodes, bounds, self._brood)
+        for node, score in skipped:
+            node.skipped = True
+            self._set(node, Assessment(score))
+        return [node for node in nodes if not node.skipped], audited
+
+    def _brood(self, node: Node) -> int:
+        """How many siblings a node has, itself included."""
+        return 1 if node.parent is None else len(self._tree.children(self._tree[node.parent]))
+
+    def _write(self, nodes: Sequence[Node], scores: Sequence[Score]) -> list[tuple[Node, VerifierError]]:
+        failed: list[tuple[Node, VerifierError]] = []
+        for node, score in zip(nodes, scores, strict=True):
+            if isinstance(score, VerifierError):
+                failed.append((node, score))
+            elif score is None and self._limits.short:
+                self._limits.cut_short()
+            else:
+                self._set(node, _assessed(score, node, self._verifier.name))
+                self._works = True
+        if failed and not self._works:
+            raise failed[0][1]
+        return failed
+
+    def _set(self, node: Node, assessment: Assessment) -> None:
+        node.score, node.labels, node.score_exact = assessment.score, dict(assessment.labels), assessment.exact
+        if assessment.layer is not None and assessment.layer < self._engine.layers:
+            node.layer = assessment.layer
+        if node._handle is not None:
+            self._engine.rate(node._handle, assessment.score, node.depth)
+        self._emit(
+            Scored, node=node.id, score=node.score, layer=node.layer, skipped=node.skipped, exact=node.score_exact
+        )
 
 
-def usable(score: object, node: Node, verifier: str) -> float:
-    """A score as a float; True is 1 and False 0.
-
-    Raises
-    ------
-    VerifierError
-        If it is not a finite number.
-    """
-    number = float(score) if isinstance(score, bool) else finite(score)
+def _assessed(score: Any, node: Node, verifier: str) -> Assessment:
+    """What a verifier gave, as an assessment whose score is a float. Raises VerifierError if it is not a finite number."""
+    given = score if isinstance(score, Assessment) else Assessment(score)
+    number = float(given.score) if isinstance(given.score, bool) else finite(given.score)
     if number is not None:
-        return number
+        return given._replace(score=number)
     raise VerifierError(
-        f"verifier {verifier!r} gave {shown(score)} for node {node.id} ({shown(node.text)})",
+        f"verifier {verifier!r} gave {shown(given.score)} for node {node.id} ({shown(node.text)})",
         hint="return a finite number, True or False, or raise to have the node pruned",
     )
-
-
-def ranked(nodes: Iterable[Node], key: Key | None = None) -> list[Node]:
-    """Nodes sorted best first: by ``key`` (default: the score), then by likelihood, then lower id.
-
-    Both numbers are rounded to four significant digits, so that near ties fall the same way where the last bits differ, as
-    on another device; values on either side of a rounding boundary may still not. None ranks last.
-    """
-    by = key or _score
-    return sorted(nodes, key=lambda node: (-rounded(by(node)), -rounded(node.likelihood), node.id))
-
-
-def rounded(value: float | None) -> float:
-    """A value as it is compared: to four significant digits, None below everything.
-
-    Scores come from probabilities, which differ from device to device by about as much, relatively, as logits: 1e-5 in fp32.
-    """
-    return -math.inf if value is None else float(f"{value:.4g}")
-
-
-def _score(node: Node) -> float | None:
-    return node.score

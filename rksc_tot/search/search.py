@@ -1,24 +1,23 @@
-"""All a strategy may do: grow the tree, have it scored, keep, prune and hand in answers, within a budget."""
+"""What a strategy may do: grow the tree, score nodes, keep or prune them, and hand in answers, within a budget."""
 
 from __future__ import annotations
 
 import logging
 import random
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rksc_tot.core.budget import Budget, BudgetReached
-from rksc_tot.core.errors import ConfigError, TaskError, VerifierError
-from rksc_tot.core.events import Added, BudgetHit, Event, Finished, Pruned, Scored
+from rksc_tot.core.errors import ConfigError, TaskError
+from rksc_tot.core.events import Added, BudgetHit, Event, Finished, Pruned
 from rksc_tot.core.ledger import Ledger
 from rksc_tot.core.plugins.user_code import shown
 from rksc_tot.core.seeds import stream_key
 from rksc_tot.core.task import Path, Task
 from rksc_tot.core.tree import Node, ReasoningTree
 from rksc_tot.engine.base import Account, CompressingEngine, Engine, LabelRequest, LabelScores, SharingEngine
-from rksc_tot.policies.early_exit.cgee import RivalStop
+from rksc_tot.policies.ranking import Key, ranked
 from rksc_tot.search.answers import Answers
 from rksc_tot.search.approximate.compression_audit import AUDIT, CompressionAudit
 from rksc_tot.search.approximate.early_exit import EarlyExit
@@ -26,7 +25,7 @@ from rksc_tot.search.approximate.prompt_variants import PromptVariants, other_va
 from rksc_tot.search.approximate.sibling_merging import SiblingMerging
 from rksc_tot.search.expansion import ThoughtGenerator
 from rksc_tot.search.limits import Limits
-from rksc_tot.search.scoring import Key, Scorer, ranked, scores_of, usable
+from rksc_tot.search.scoring import Scorer, Scoring
 from rksc_tot.search.task_calls import HINT, accept_root
 from rksc_tot.search.tree_builder import TreeBuilder
 from rksc_tot.search.validation import Fault
@@ -48,17 +47,17 @@ class Search:
         In the task's own form, as ``task.validate`` returns it.
     engine : Engine
     verifier : Verifier
-        Who scores nodes.
+        Scores nodes.
     budget : Budget
-        Never exceeded by one. What is cut short stays in the tree; the call after it raises :class:`BudgetReached`.
+        Never exceeded by one. Nodes that were cut short stay in the tree; the next call raises :class:`BudgetReached`.
     seed : int
-        Of every random draw. What a node's children say depends on the seed, the problem and the node's ``branch`` only.
+        Names every random draw. A node's children depend on the seed, the problem and the node's ``branch`` only.
     on_event : callable, optional
         Called with each :class:`~rksc_tot.core.events.Event` as it happens. It may raise BudgetReached to stop the search.
     rksc : RKSC, optional
-        What may be decided early, :meth:`~rksc_tot.search.approximate.settings.RKSC.ready` for the engine, the task and the verifier.
+        What may be approximate: settings that :meth:`~rksc_tot.search.approximate.settings.RKSC.ready` has checked.
     run : Limits, optional
-        Of the run of many searches this one belongs to.
+        Limits of the run of many searches that this search belongs to.
 
     Raises
     ------
@@ -73,7 +72,7 @@ class Search:
         task: Task,
         problem: Any,
         engine: Engine,
-        verifier: Scorer,
+        verifier: Scorer[Search],
         budget: Budget | None = None,
         seed: int = 0,
         on_event: Callable[[Event], None] | None = None,
@@ -86,10 +85,10 @@ class Search:
         self.ledger = Ledger()
         self.limits = Limits(budget or Budget(), self.ledger, lambda reason: self._emit(BudgetHit, reason=reason), run)
         self._warned: set[str] = set()
-        self.prompt, found = accept_root(task, problem)
+        self.prompt, root_state = accept_root(task, problem)
         self._names = (seed, str(problem))
         self.rksc = rksc
-        self.gate = None if rksc is None else EarlyExit(rksc, engine, self.ledger, self.rng, self.warn)
+        self._early_exit = None if rksc is None else EarlyExit(rksc, engine, self.ledger, self.rng, self.warn)
         self._sibling_merging = None
         if rksc is not None and rksc.sibling is not None and isinstance(engine, SharingEngine):
             self._sibling_merging = SiblingMerging(
@@ -99,34 +98,34 @@ class Search:
         if isinstance(engine, CompressingEngine) and engine.compression is not None:
             share = AUDIT if rksc is None else rksc.audit
             self._compression_audit = CompressionAudit(share, engine, self.account, self.rng, self.warn)
-        self._wordings = None
+        self._prompt_variants = None
         rule = None if rksc is None else rksc.prompt_reuse
-        prompt_variants = other_variants(task, problem, self.prompt)
-        if rule is not None and not prompt_variants:
+        variants = other_variants(task, problem, self.prompt)
+        if rule is not None and not variants:
             raise ConfigError(
                 "prompt reuse is on, and the task has no prompt variants", hint="write Task.prompt_variants"
             )
-        if prompt_variants:
-            self._wordings = PromptVariants(prompt_variants, rule, engine, self.account, self._names, self.warn)
-        self._writer = ThoughtGenerator(
+        if variants:
+            self._prompt_variants = PromptVariants(variants, rule, engine, self.account, self._names, self.warn)
+        self._generator = ThoughtGenerator(
             task,
             problem,
             engine,
             self.account,
             self._names,
             self._sibling_merging is not None,
-            self._rivals,
-            self._wordings,
+            self._early_exit.rivals if self._early_exit else lambda node: None,
+            self._prompt_variants,
         )
         self._on_event: Callable[[Event], None] | None = None
         self._answers = Answers(task, problem, self.tree)
         self._tree_builder = TreeBuilder(
             task, problem, engine, self.tree, self.limits, self._answers, self._emit, self._sibling_merging
         )
-        self._verifier_works = False
+        self._scoring = Scoring(self, verifier, engine, self.tree, self.limits, self._early_exit, self._emit)
         root = self.tree.add()
         root._handle = engine.open(self.prompt, self.account)
-        self._tree_builder.register(root, found)
+        self._tree_builder.register(root, root_state)
         if on_event is not None:
             self.listen(on_event)
 
@@ -206,15 +205,19 @@ class Search:
         for node in nodes:
             if node.pruned is not None:
                 raise ConfigError(f"node {node.id} cannot be expanded: it was pruned ({node.pruned})")
-        wanted = [(n, count) for n, count in zip(nodes, counts, strict=True) if self._may_grow(n)]
+        wanted = [
+            (node, count)
+            for node, count in zip(nodes, counts, strict=True)
+            if not node.finished and node.depth < self.max_depth
+        ]
         if not wanted:
             return []
         with self.ledger.phase("expand"):
             admitted = [(node, self.path(node), count) for node, count in self.limits.admit_draws(wanted)]
-            drafts, cut = await self._writer.draft(admitted, temperature=temperature, round=round)
+            drafts, cut = await self._generator.draft(admitted, temperature=temperature, round=round)
             if cut:
                 self.limits.cut_short()
-            children = self._tree_builder.settle(deque(drafts), merge)
+            children = self._tree_builder.build(drafts, merge)
             if self._sibling_merging:
                 await self._sibling_merging.audit()
             if self._compression_audit:
@@ -222,8 +225,9 @@ class Search:
             return children
 
     async def rehydrate(self, nodes: Sequence[Node]) -> None:
-        """Make the KV of paths whole again that a compression policy reduced, so that what is drawn and scored from them now goes by
-        all their tokens. Thoughts that were written upon reduced KV stay what they are: not exact.
+        """Recompute the KV that a compression policy dropped from paths, so that later draws and scores use all their tokens.
+
+        Thoughts that were written from compressed KV keep ``exact=False``.
 
         Raises
         ------
@@ -239,18 +243,12 @@ class Search:
                 raise ConfigError(f"node {node.id} cannot be rehydrated: its KV was given back")
         await self.engine.rehydrate([node._handle for node in nodes], self.account)
 
-    def _rivals(self, node: Node) -> RivalStop | None:
-        return None if self.gate is None else self.gate.rivals(node)
-
-    def _may_grow(self, node: Node) -> bool:
-        return not node.finished and node.depth < self.max_depth
-
     # -- scoring -----------------------------------------------------------------------------------------------------
 
     async def score(self, nodes: Iterable[Node]) -> None:
-        """Ask the verifier about all nodes that have no score yet, in one go.
+        """Have the verifier score all nodes that have no score yet, in one call.
 
-        A node the verifier fails on is pruned with the reason, unless it has failed on every node so far.
+        A node the verifier fails on is pruned with the reason.
 
         Raises
         ------
@@ -263,64 +261,34 @@ class Search:
         if not asked:
             return
         with self.ledger.phase("score"):
-            rest, audited = self._skip(asked)
-            if rest:
-                admitted = self.limits.admit_calls(rest, free=self.verifier.free)
-                self._write(admitted, await scores_of(self, admitted))
-            if self.gate is not None:
-                self.gate.review(audited)
-                self.gate.review_rivals(asked)
+            for node, error in await self._scoring.score(asked):
+                self.warn("verifier", f"{error}; a node that cannot be scored is pruned")
+                self.prune(node, str(error))
 
-    async def label(self, requests: Sequence[LabelRequest]) -> list[LabelScores | None]:
-        """What the engine says to label questions of a verifier; None where the time ran out.
+    async def label(
+        self, requests: Sequence[LabelRequest], nodes: Sequence[Node] | None = None
+    ) -> list[LabelScores | None]:
+        """The engine's answers to label questions of a verifier; None where the time ran out.
 
-        A seeded share of what is answered upon reduced KV is asked again upon all of it (``ledger.scores``).
+        ``nodes``: the node each question is about. Given these, passes may stop at a layer where the calibration allows that.
+        A seeded share of the answers from compressed KV is asked again on all of it (``ledger.scores``).
 
         Raises
         ------
         ContextOverflow
             If a path and its question do not fit the context.
         """
+        early_exit = None if nodes is None else self._early_exit
+        if nodes is not None and early_exit is not None:
+            requests = [early_exit.allow_exit(*pair) for pair in zip(nodes, requests, strict=True)]
         replies = list(await self.engine.label(requests, self.account))
+        if early_exit is not None:
+            for reply in replies:
+                if reply is not None:
+                    early_exit.audit_exit(reply)
         if self._compression_audit:
             await self._compression_audit.audit_scores(requests, replies)
         return replies
-
-    def _skip(self, nodes: list[Node]) -> tuple[list[Node], list[list[Node]]]:
-        """Which nodes are left to be asked about, and which groups of them only for an audit."""
-        if self.gate is None or self.verifier.free:
-            return nodes, []
-        skipped, audited = self.gate.skip(nodes, partial(self.verifier.bounds, self), self._brood)
-        for node in skipped:
-            self._rate(node)
-            self._emit(Scored, node=node.id, score=node.score, skipped=True)
-        return [node for node in nodes if node.score is None], audited
-
-    def _brood(self, node: Node) -> int:
-        """How many siblings a node has, itself included."""
-        return 1 if node.parent is None else len(self.tree.children(self.tree[node.parent]))
-
-    def _rate(self, node: Node) -> None:
-        if node._handle is not None and node.score is not None:
-            self.engine.rate(node._handle, node.score, node.depth)
-
-    def _write(self, nodes: list[Node], scores: Sequence[float | VerifierError | None]) -> None:
-        failed: list[tuple[Node, VerifierError]] = []
-        for node, score in zip(nodes, scores, strict=True):
-            if isinstance(score, VerifierError):
-                failed.append((node, score))
-            elif score is None and self.limits.short:
-                self.limits.cut_short()
-            else:
-                node.score = usable(score, node, self.verifier.name)
-                self._verifier_works = True
-                self._rate(node)
-                self._emit(Scored, node=node.id, score=node.score, layer=node.layer, exact=node.score_exact)
-        if failed and not self._verifier_works:
-            raise failed[0][1]
-        for node, error in failed:
-            self.warn("verifier", f"{error}; a node that cannot be scored is pruned")
-            self.prune(node, str(error))
 
     # -- choosing ----------------------------------------------------------------------------------------------------
 
@@ -334,10 +302,10 @@ class Search:
 
     def keep(self, nodes: Sequence[Node], b: int, key: Key | None = None) -> list[Node]:
         """The ``b`` best, best first; the others are pruned with their rank as the reason."""
-        standing = ranked((node for node in nodes if node.pruned is None), key)
-        for place, node in enumerate(standing[b:], start=b + 1):
-            self.prune(node, f"rank {place} of {len(standing)}, kept {b}")
-        return standing[:b]
+        order = ranked((node for node in nodes if node.pruned is None), key)
+        for rank, node in enumerate(order[b:], start=b + 1):
+            self.prune(node, f"rank {rank} of {len(order)}, kept {b}")
+        return order[:b]
 
     def prune(self, node: Node, reason: str) -> None:
         """Drop a node and give back its handle. A node is pruned once; the root keeps its handle."""
@@ -415,7 +383,7 @@ class Search:
     def close(self) -> None:
         """Give back every handle and report no more events. The tree stays."""
         self._on_event = None
-        for part in (self._sibling_merging, self._wordings):
+        for part in (self._sibling_merging, self._prompt_variants):
             if part:
                 part.close()
         for node in self.tree:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from rksc_tot.core.errors import ContextOverflow
@@ -55,19 +55,20 @@ class TreeBuilder:
         """How the task first failed on a thought."""
         self.rejections: Counter[str] = Counter()
 
-    def settle(self, drafts: deque[CandidateThought], merge: bool) -> list[Node]:
-        """The new nodes, in the order of their drafts. What is turned away or merged is counted and told."""
+    def build(self, drafts: Iterable[CandidateThought], merge: bool) -> list[Node]:
+        """The new nodes, in the order of their drafts. Rejected and merged drafts are counted and reported as events."""
+        waiting = deque(drafts)
         try:
-            settled = []
-            while drafts:
-                found = self._judged(drafts[0], merge)
-                settled.append(self._settle(drafts.popleft(), found))
-            return [node for node in settled if node is not None]
+            nodes = []
+            while waiting:
+                verdict = self._judge(waiting[0], merge)
+                nodes.append(self._place(waiting.popleft(), verdict))
+            return [node for node in nodes if node is not None]
         finally:  # empty unless a callback raised
-            for draft in drafts:
+            for draft in waiting:
                 self._give_back(draft.handle)
 
-    def _judged(self, draft: CandidateThought, merge: bool) -> tuple[AcceptedThought, Node | None] | str:
+    def _judge(self, draft: CandidateThought, merge: bool) -> tuple[AcceptedThought, Node | None] | str:
         """The judgement on a draft and the node it is to be merged into, or why it is turned away."""
         if draft.fault is not None:
             return draft.fault
@@ -83,7 +84,7 @@ class TreeBuilder:
                 return Fault(raised)
         return found, into
 
-    def _settle(self, draft: CandidateThought, judged: tuple[AcceptedThought, Node | None] | str) -> Node | None:
+    def _place(self, draft: CandidateThought, judged: tuple[AcceptedThought, Node | None] | str) -> Node | None:
         """Make a node of a draft, or merge it, or turn it away."""
         if isinstance(judged, Fault):
             self.fault = self.fault or judged

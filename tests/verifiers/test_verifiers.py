@@ -200,7 +200,8 @@ async def test_likelihood_is_the_geometric_mean_of_the_token_probabilities():
     await search.score([second])
     assert first.score == pytest.approx(math.exp(-1))
     assert second.score == pytest.approx(math.exp(-3))
-    assert await Likelihood(of="path").score(search, [second]) == pytest.approx([math.exp((2 * -1 + 3 * -3) / 5)])
+    [whole] = await Likelihood(of="path").score(search, [second])
+    assert whole.score == pytest.approx(math.exp((2 * -1 + 3 * -3) / 5))
 
 
 async def test_proposed_thoughts_have_no_likelihood():

@@ -14,9 +14,9 @@ from rksc_tot.core.task import Question
 from rksc_tot.core.tree import Node, ReasoningTree
 from rksc_tot.engine.base import LabelRequest, LabelScores
 from rksc_tot.policies.early_exit.cgee import ExitRule, RivalStop, VerifySkip, confidence, exit_layer, likeliest
+from rksc_tot.policies.ranking import rounded
 from rksc_tot.search import Search
-from rksc_tot.search.scoring import rounded
-from rksc_tot.verifiers.base import Score
+from rksc_tot.search.scoring import Score
 from rksc_tot.verifiers.lm_value import LMValue
 
 Trace = tuple[tuple[float, ...], ...]
@@ -71,9 +71,9 @@ class TracedValue(LMValue):
 
     _harvest: Harvest = PrivateAttr(default_factory=Harvest)
 
-    def request(self, search: Search, node: Node, question: Question) -> LabelRequest:
+    def request(self, node: Node, question: Question) -> LabelRequest:
         """In full, with a trace."""
-        return replace(super().request(search, node, question), exit=None, trace=True)
+        return replace(super().request(node, question), trace=True)
 
     def value(
         self, search: Search, node: Node, question: Question, reply: LabelScores | ContextOverflow | None

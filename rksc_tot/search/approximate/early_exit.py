@@ -12,7 +12,7 @@ from rksc_tot.core.tree import Node
 from rksc_tot.engine.base import Engine, LabelRequest, LabelScores
 from rksc_tot.policies.early_exit.cgee import RivalStop, confidence, exit_layer, likeliest, survivors
 from rksc_tot.policies.early_exit.learn_then_test import alarm
-from rksc_tot.search.scoring import rounded
+from rksc_tot.policies.ranking import rounded
 
 if TYPE_CHECKING:
     from rksc_tot.search.approximate.settings import RKSC
@@ -52,8 +52,8 @@ class EarlyExit:
 
     # -- layer exit --------------------------------------------------------------------------------------------------
 
-    def open(self, node: Node, request: LabelRequest) -> LabelRequest:
-        """The request, allowed to exit, or traced where it is audited; as it was where the rule is not made for it."""
+    def allow_exit(self, node: Node, request: LabelRequest) -> LabelRequest:
+        """The request, allowed to exit, or traced for an audit; unchanged where the rule was not made for it."""
         rule, held = self.rksc.exit_rule, self.rksc.held
         if rule is None or held is None or request.labels != held.labels or node.id in self._in_full or not node.exact:
             return request
@@ -61,11 +61,9 @@ class EarlyExit:
             return replace(request, trace=True)
         return replace(request, exit=rule)
 
-    def note(self, node: Node, reply: LabelScores) -> None:
-        """Take down after which layer a node's answer was read; where it is audited, what an exit would have changed."""
+    def audit_exit(self, reply: LabelScores) -> None:
+        """Count what an exit would have changed about a reply that was traced for an audit."""
         rule, trace = self.rksc.exit_rule, reply.trace
-        if reply.layer is not None and reply.layer < self.engine.layers:
-            node.layer = reply.layer
         if rule is None or trace is None:
             return
         layer = exit_layer(rule, trace)
@@ -78,20 +76,20 @@ class EarlyExit:
 
     def skip(
         self, nodes: Sequence[Node], bounds: Callable[[Node], Bounds | None], brood: Callable[[Node], int]
-    ) -> tuple[list[Node], list[list[Node]]]:
-        """Score the siblings among ``nodes`` that need no verifier.
+    ) -> tuple[list[tuple[Node, float]], list[list[Node]]]:
+        """Find the siblings among ``nodes`` that need no verifier.
 
-        A skipped node's score is its confidence, put where the verifier's scores lie: lowest + (highest - lowest) x
-        confidence. What a calibration promises is about which sibling is the best; how siblings compare with others is not
-        part of it. Only whole groups are skipped: ``brood`` tells how many siblings a node has, itself included.
+        The score of a skipped node is its confidence, scaled to the verifier's range: lowest + (highest - lowest) x
+        confidence. A calibration promises which sibling is the best; it does not cover how siblings compare with others.
+        Only whole groups are skipped: ``brood`` gives how many siblings a node has, itself included.
 
         Returns
         -------
         tuple
-            The nodes that were scored here, and the groups that are to be asked in full for an audit.
+            The skipped nodes with their scores, and the groups that the verifier has to score in full for an audit.
         """
         rule = self.rksc.skip_rule
-        scored: list[Node] = []
+        skipped: list[tuple[Node, float]] = []
         audited: list[list[Node]] = []
         for group in _siblings(nodes) if rule is not None else ():
             confidences = [confidence(node.logprobs) for node in group]
@@ -108,10 +106,9 @@ class EarlyExit:
                 continue
             for node, trust, found in zip(group, confidences, ranges, strict=True):
                 low, high = found or (0.0, 0.0)
-                node.score, node.skipped = low + (high - low) * trust, True
+                skipped.append((node, low + (high - low) * trust))
             self.ledger.verifier_layers_full += len(group) * self.engine.layers
-            scored += group
-        return scored, audited
+        return skipped, audited
 
     def review(self, audited: Sequence[Sequence[Node]]) -> None:
         """Compare groups that would have been skipped with what the verifier said of them."""

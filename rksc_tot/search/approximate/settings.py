@@ -27,8 +27,8 @@ class RKSC(Settings):
     Parameters
     ----------
     calibration
-        A :class:`~rksc_tot.evaluation.calibration.Calibration`, its file, or ``"embedded"`` for the one that comes with the embedded
-        model. None: nothing is decided early.
+        A :class:`~rksc_tot.search.approximate.calibration.Calibration`, its file, or ``"embedded"`` for the calibration of
+        the embedded model. None: nothing is decided early.
     exit
         Whether a verifier's pass may stop at a layer, if the calibration accepts a rule for it.
     skip

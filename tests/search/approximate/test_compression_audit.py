@@ -137,13 +137,13 @@ def test_a_run_counts_the_problems_that_are_not_exact(compress):
 @pytest.mark.parametrize(
     "ledger",
     [
-        Ledger(compress=CompressedKV(rows=1)),
+        Ledger(compression=CompressedKV(rows=1)),
         Ledger(scores=ApproximateScores(acted=1)),
         Ledger(prompt_reuse=SharedKV(acted=1)),
     ],
 )
 def test_a_ledger_is_exact_where_nothing_was_written_or_scored_upon_approximate_kv(ledger):
-    assert Ledger(compress=CompressedKV(acted=3, tokens=9)).exact  # made whole before anything was read on
+    assert Ledger(compression=CompressedKV(acted=3, tokens=9)).exact  # made whole before anything was read on
     assert not ledger.exact
 
 

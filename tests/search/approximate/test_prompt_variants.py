@@ -138,7 +138,7 @@ def test_text_and_messages_do_not_mix():
 
 
 def test_a_rule_for_phrasings_a_task_does_not_have_is_refused():
-    with pytest.raises(ConfigError, match="the task has no phrasings"):
+    with pytest.raises(ConfigError, match="the task has no prompt variants"):
         solve(
             task(()),
             "go",

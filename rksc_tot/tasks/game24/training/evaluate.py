@@ -1,7 +1,7 @@
-"""What the embedded model can do, measured apart on what it has met and what it has not.
+"""Measure the embedded model, on puzzles it was trained on and on puzzles it was not.
 
-``python -m rksc_tot.tasks.game24.training.evaluate game24 [--model FOLDER] [--exclude FILE --rows 901-1000]`` prints one JSON object; the
-model card quotes it. Search results are not measured here: ``rksc-tot compare game24`` does that.
+``python -m rksc_tot.tasks.game24.training.evaluate game24 [--model FOLDER] [--exclude FILE --rows 901-1000]`` prints one
+JSON object, which the model card quotes. ``rksc-tot compare game24`` measures searches.
 """
 
 from __future__ import annotations
