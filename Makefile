@@ -40,7 +40,7 @@ format: $(INSTALLED)
 	$(BIN)/ruff format .
 
 bench: $(INSTALLED)
-	$(BIN)/python -m benchmarks.results
+	$(BIN)/python -m benchmarks results
 
 clean:
 	rm -rf .venv .build build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

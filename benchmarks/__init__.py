@@ -1,1 +1,1 @@
-"""Benchmarks: ``python -m benchmarks.NAME --json [--quick]``."""
+"""Measurements of speed, memory and quality: ``python -m benchmarks`` lists them, ``python -m benchmarks NAME`` runs one."""

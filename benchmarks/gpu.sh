@@ -12,7 +12,7 @@ export HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false
 measure() {
     seconds=$1 file=$folder/gpu-$2.json name=$3
     shift 3
-    timeout "$seconds" "${PYTHON:-python3}" -m "benchmarks.$name" --json --device cuda --dtype bfloat16 "$@" \
+    timeout "$seconds" "${PYTHON:-python3}" -m benchmarks "$name" --json --device cuda --dtype bfloat16 "$@" \
         > "$file.part" && mv "$file.part" "$file" && return
     rm -f "$file.part"
     echo "no figures: $file" >&2

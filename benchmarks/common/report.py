@@ -1,25 +1,42 @@
-"""What every benchmark shares: options, the environment, and one JSON object at the end."""
+"""What every benchmark shares: the option for a quick run, the environment, and one JSON object at the end."""
 
 from __future__ import annotations
 
 import json
 import os
 import platform
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import version
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+Quick = Annotated[bool, typer.Option("--quick", help="finish within a minute")]
+
 
 @dataclass(frozen=True)
-class BenchmarkOptions:
-    """``quick``: finish within a minute. ``trees``: a file of recorded search trees, if one is given."""
+class Report:
+    """What a benchmark found.
 
-    quick: bool = False
-    trees: Path | None = None
+    Attributes
+    ----------
+    figures : dict
+        Numbers, verdicts and lists by name; nested ones are printed under dotted names.
+    environment : dict
+        What the figures depend on beside the machine and the versions, such as the device.
+    """
+
+    figures: dict[str, Any]
+    environment: dict[str, Any] = field(default_factory=dict)
+
+    def show(self, name: str, json_only: bool) -> None:
+        """Print a line a figure unless ``json_only``, then the JSON object."""
+        figures = flat(self.figures)
+        if not json_only:
+            for key, value in figures.items():
+                print(f"{key:40} {value}")
+        told = {"name": name, "figures": figures, "environment": environment() | flat(self.environment)}
+        print(json.dumps(told))
 
 
 def environment() -> dict[str, Any]:
@@ -34,25 +51,6 @@ def environment() -> dict[str, Any]:
         **{name: version(name) for name in ("torch", "transformers")},
         **({"card": torch.cuda.get_device_name()} if torch.cuda.is_available() else {}),
     }
-
-
-def run(name: str, measure: Callable[[BenchmarkOptions], dict[str, Any]]) -> None:
-    """Command line of one benchmark; the last thing printed is the JSON object."""
-
-    def command(
-        json_only: Annotated[bool, typer.Option("--json", help="print only the JSON object")] = False,
-        quick: Annotated[bool, typer.Option("--quick", help="finish within a minute")] = False,
-        trees: Annotated[
-            Path | None, typer.Option(exists=True, dir_okay=False, help="recorded search trees, which `memory` replays")
-        ] = None,
-    ) -> None:
-        figures = measure(BenchmarkOptions(quick, trees))
-        if not json_only:
-            for key, value in flat(figures).items():
-                print(f"{key:40} {value}")
-        print(json.dumps({"name": name, "figures": flat(figures), "environment": environment()}))
-
-    typer.run(command)
 
 
 def flat(figures: dict[str, Any], prefix: str = "") -> dict[str, Any]:

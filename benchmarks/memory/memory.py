@@ -1,6 +1,6 @@
 """What sharing saves, and what a budget costs: recorded search trees replayed through cache and eviction, without a model.
 
-``python -m benchmarks.memory.memory [--trees FILE] [--json] [--quick]``; without a file the trees are made up.
+``python -m benchmarks memory [--trees FILE] [--json] [--quick]``; without a file the trees are made up.
 
 A replay is a breadth-first search. Every thought of a level is generated from its parent, whose path is computed where it is
 not resident; then every thought of the level is visited to be scored, in the same order; then those the recorded search did
@@ -22,10 +22,13 @@ import math
 import random
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from statistics import NormalDist, fmean
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
-from benchmarks.common.report import BenchmarkOptions, run
+import typer
+
+from benchmarks.common.report import Quick, Report
 from benchmarks.common.tree_shapes import Shape, recorded, synthetic
 from rksc_tot.cache.prefix_tree import PrefixTree, Segment
 from rksc_tot.cache.slot_pool import SlotPool
@@ -181,14 +184,14 @@ class Replays:
         return again, unfinished
 
 
-def measure(options: BenchmarkOptions) -> dict[str, Any]:
+def measure(quick: bool, trees: Path | None) -> dict[str, Any]:
     """The figures of this benchmark."""
-    if options.trees is None:
-        tasks = synthetic(8 if options.quick else 40)
+    if trees is None:
+        tasks = synthetic(8 if quick else 40)
     else:
-        tasks = {task: shapes[:: 10 if options.quick else 1] for task, shapes in recorded(options.trees).items()}
+        tasks = {task: shapes[:: 10 if quick else 1] for task, shapes in recorded(trees).items()}
     replays = Replays(tasks)
-    operations = 1000 if options.quick else 20_000  # for each policy
+    operations = 1000 if quick else 20_000  # for each policy
     over = sum(overruns(policy, operations) for policy in POLICIES)
     found = {
         (policy, share, kept): replays.recomputed(policy, share, kept=kept)
@@ -222,5 +225,9 @@ def measure(options: BenchmarkOptions) -> dict[str, Any]:
     }
 
 
-if __name__ == "__main__":
-    run("memory", measure)
+def main(
+    quick: Quick = False,
+    trees: Annotated[Path | None, typer.Option(exists=True, dir_okay=False, help="recorded search trees")] = None,
+) -> Report:
+    """Replay the trees under every policy."""
+    return Report(measure(quick, trees))

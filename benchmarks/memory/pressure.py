@@ -1,6 +1,6 @@
 """KV under pressure: how little memory is enough, what every compression policy loses, and what comes out exact all the same.
 
-``python -m benchmarks.memory.pressure [--puzzles FILE --rows 901-1000] [--json] [--quick]``; without a file the games are a hundred
+``python -m benchmarks pressure [--puzzles FILE --rows 901-1000] [--json] [--quick]``; without a file the games are a hundred
 held-out roots. ``--model FOLDER`` measures a real model instead, on long texts of its own (last paragraph). Nothing here is a
 time, so settings run in processes of their own, as many at once as there are cores, one thread each.
 
@@ -57,7 +57,6 @@ claims held against that.
 
 from __future__ import annotations
 
-import json
 import logging
 from pathlib import Path
 from typing import Annotated, Any
@@ -65,7 +64,7 @@ from typing import Annotated, Any
 import torch
 import typer
 
-from benchmarks.common.report import environment, flat
+from benchmarks.common.report import Quick, Report
 from benchmarks.common.workers import Workers, workers
 from benchmarks.memory import lossless as pressure_lossless
 from benchmarks.memory import paths as pressure_paths
@@ -164,27 +163,17 @@ def _ranked(found: dict[str, Any], suite: str) -> str:
 
 
 def main(
-    json_only: Annotated[bool, typer.Option("--json", help="print only the JSON object")] = False,
-    quick: Annotated[bool, typer.Option("--quick", help="finish within a minute")] = False,
+    quick: Quick = False,
     puzzles: Annotated[Path | None, typer.Option(help="csv of puzzles to search")] = None,
     rows: Annotated[str | None, typer.Option(help="which ranks of that file")] = None,
     model: Annotated[str | None, typer.Option(help="folder of a model to read long texts with")] = None,
-) -> None:
+) -> Report:
     """Measure, print the figures."""
+    logging.getLogger("rksc_tot").setLevel(logging.ERROR)  # that lossy KV makes the model say odd things is measured
     if model:
         from benchmarks.memory.model import figures as on_model
 
-        figures = flat(on_model(model, quick))
-    else:
-        torch.set_num_threads(1)
-        with workers() as pool:
-            figures = flat(measure(puzzles, rows, quick, pool))
-    if not json_only:
-        for key, value in figures.items():
-            print(f"{key:40} {value}")
-    print(json.dumps({"name": "pressure", "figures": figures, "environment": environment()}))
-
-
-if __name__ == "__main__":
-    logging.getLogger("rksc_tot").setLevel(logging.ERROR)  # that lossy KV makes the model say odd things is measured
-    typer.run(main)
+        return Report(on_model(model, quick))
+    torch.set_num_threads(1)
+    with workers() as pool:
+        return Report(measure(puzzles, rows, quick, pool))

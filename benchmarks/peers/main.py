@@ -1,6 +1,6 @@
 """The same breadth-first tree search by this project and by its peers, on the same model and problems.
 
-``python -m benchmarks.peers.main [--json] [--quick] [--model FOLDER] [--install] [--rounds N] [--only NAME …]``. A search grows a
+``python -m benchmarks peers [--json] [--quick] [--model FOLDER] [--install] [--rounds N] [--only NAME …]``. A search grows a
 tree of a fixed shape: a long prompt, ``depth`` levels of thoughts, a question after every thought whose two labels are
 compared. Texts differ, since random numbers do; expansions, nodes, sampled tokens and questions are the same for all, or the
 benchmark fails. All use every core they may (``taskset -c 0`` in front: one) and, but for llama.cpp, float32. Nothing else
@@ -22,7 +22,6 @@ hook on the embedding, vLLM's by its counters (asked for and not found in its ca
 from __future__ import annotations
 
 import dataclasses
-import json
 import logging
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -35,7 +34,7 @@ import numpy as np
 import torch
 import typer
 
-from benchmarks.common.report import environment, flat
+from benchmarks.common.report import Report
 from benchmarks.peers.lineup import NAMES, Peers, Search, cores
 from benchmarks.peers.search import PeerShape, PeerTally
 from benchmarks.peers.subject import Subject, made_up, random_text, real
@@ -113,7 +112,6 @@ def measure(
 
 
 def main(
-    json_only: Annotated[bool, typer.Option("--json", help="print only the JSON object")] = False,
     quick: Annotated[
         bool, typer.Option("--quick", help="within a minute: a tiny model, peers in this process")
     ] = False,
@@ -122,7 +120,7 @@ def main(
     rounds: Annotated[int, typer.Option(min=1, help="how often every peer runs every problem")] = ROUNDS,
     problems: Annotated[int, typer.Option(min=1, help="searches a round")] = PROBLEMS,
     only: Annotated[list[str] | None, typer.Option(help=f"one of {', '.join(NAMES)}; repeatable")] = None,
-) -> None:
+) -> Report:
     """Compare."""
     if unknown := set(only or ()) - set(NAMES):
         raise typer.BadParameter(f"no peer {', '.join(sorted(unknown))}; there are {', '.join(NAMES)}")
@@ -139,12 +137,4 @@ def main(
         if quick and not only:
             left_out = dict.fromkeys(NAMES[2:], "its start takes longer than --quick may")
         found, told = measure(subject, shape, rounds, problems, left_out, install)
-    if not json_only:
-        for key, value in found.items():
-            print(f"{key:40} {value}")
-    machine = environment() | flat({"shape": dataclasses.asdict(shape), "peers": told})
-    print(json.dumps({"name": "peers", "figures": found, "environment": machine}))
-
-
-if __name__ == "__main__":
-    typer.run(main)
+    return Report(found, {"shape": dataclasses.asdict(shape), "peers": told})

@@ -1,18 +1,17 @@
 """Early exit of the verifier, calibrated on some puzzles and measured on others.
 
-``python -m benchmarks.quality.cgee [--puzzles FILE --rows 901-1000] [--json] [--quick]``: calibrated on game-of-24 puzzles that are
+``python -m benchmarks cgee [--puzzles FILE --rows 901-1000] [--json] [--quick]``: calibrated on game-of-24 puzzles that are
 neither held out nor evaluated, then every evaluated puzzle (of the file, else the embedded model's held-out ones) is searched
 in full and with early exit. In the second search every node is also asked about in full, on another account:
 ``exit_error`` is the share of the ``n`` exits whose label is another one than at full depth.
 
-``python -m benchmarks.quality.cgee --model FOLDER``: a yes/no check of sums by a model that was not trained for it, and what each of
+``python -m benchmarks cgee --model FOLDER``: a yes/no check of sums by a model that was not trained for it, and what each of
 its layers says; early exit must come out as refused there unless a threshold truly passes.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import math
 import random
 import re
@@ -24,7 +23,7 @@ from typing import Annotated, Any
 import typer
 from pydantic import PrivateAttr
 
-from benchmarks.common.report import environment, flat
+from benchmarks.common.report import Quick, Report
 from rksc_tot import RKSC, Calibration, Result, Task, calibrate, load_engine
 from rksc_tot.api.solve import asolve
 from rksc_tot.core.task import Path as Thoughts
@@ -214,21 +213,12 @@ def real(model: str, quick: bool) -> dict[str, Any]:
 
 
 def main(
-    json_only: Annotated[bool, typer.Option("--json", help="print only the JSON object")] = False,
-    quick: Annotated[bool, typer.Option("--quick", help="finish within a minute")] = False,
+    quick: Quick = False,
     puzzles: Annotated[Path | None, typer.Option(help="csv of puzzles to evaluate")] = None,
     rows: Annotated[str | None, typer.Option(help="which ranks of that file")] = None,
     delta: Annotated[float, typer.Option(help="share of exits that may differ")] = 0.005,
     most: Annotated[int, typer.Option(help="puzzles to calibrate on")] = 800,
     model: Annotated[str | None, typer.Option(help="folder of a model to judge sums with")] = None,
-) -> None:
+) -> Report:
     """Measure, print the figures."""
-    figures = flat(real(model, quick) if model else game24(quick, puzzles, rows, delta, most))
-    if not json_only:
-        for key, value in figures.items():
-            print(f"{key:40} {value}")
-    print(json.dumps({"name": "cgee", "figures": figures, "environment": environment()}))
-
-
-if __name__ == "__main__":
-    typer.run(main)
+    return Report(real(model, quick) if model else game24(quick, puzzles, rows, delta, most))

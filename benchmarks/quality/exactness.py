@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.common.report import BenchmarkOptions, run
+from benchmarks.common.report import Quick, Report
 
 if TYPE_CHECKING:
     from rksc_tot.engine.model.forward import Forward, Route
@@ -134,7 +134,7 @@ def tree_difference(forward: Forward, route: Route, seed: int, size: int) -> flo
     return worst
 
 
-def measure(options: BenchmarkOptions) -> dict[str, Any]:
+def measure(quick: bool) -> dict[str, Any]:
     """The figures of this benchmark."""
     import torch
     from transformers import AutoModelForCausalLM
@@ -144,7 +144,7 @@ def measure(options: BenchmarkOptions) -> dict[str, Any]:
     from rksc_tot.core.errors import UnsupportedModel
     from rksc_tot.engine.model.probe import probe
 
-    size, seeds = (3, 1) if options.quick else (6, 3)
+    size, seeds = (3, 1) if quick else (6, 3)
     differences: dict[str, float] = {}
     fast: dict[str, bool] = {}
     other: dict[str, float | str] = {}
@@ -177,5 +177,6 @@ def measure(options: BenchmarkOptions) -> dict[str, Any]:
     return {"max_abs_diff": differences, "fast_path": fast, "other_route": other, "refused": reasons}
 
 
-if __name__ == "__main__":
-    run("exactness", measure)
+def main(quick: Quick = False) -> Report:
+    """Compare every family."""
+    return Report(measure(quick))

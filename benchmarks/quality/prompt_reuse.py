@@ -1,6 +1,6 @@
 """What taking over KV from another wording saves and costs: word problems of our own, eight wordings each.
 
-``python -m benchmarks.quality.prompt_reuse --model FOLDER [--json] [--quick] [--variants N]``. Without a model a tiny one of random weights
+``python -m benchmarks prompt_reuse --model FOLDER [--json] [--quick] [--variants N]``. Without a model a tiny one of random weights
 runs through the same, and its figures mean nothing.
 
 Every problem is asked in all wordings. The first lends its KV of the problem to the others, which compute their own words only,
@@ -18,7 +18,6 @@ were independent, which those of one problem are not. ``curve``: by the share of
 from __future__ import annotations
 
 import asyncio
-import json
 import math
 import random
 from collections.abc import Callable, Sequence
@@ -29,7 +28,7 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from benchmarks.common.report import environment, flat
+from benchmarks.common.report import Quick, Report
 from benchmarks.quality.prompt_variants import LONG, SHORT, WORDINGS, ProblemVariant, variant
 from rksc_tot.core.task import Prompt
 from rksc_tot.engine import TransformersEngine
@@ -279,24 +278,14 @@ def tiny_engine() -> TransformersEngine:
 
 
 def main(
-    json_only: Annotated[bool, typer.Option("--json", help="print only the JSON object")] = False,
-    quick: Annotated[bool, typer.Option("--quick", help="finish within a minute")] = False,
+    quick: Quick = False,
     model: Annotated[Path | None, typer.Option(exists=True, help="folder of a model; none: random weights")] = None,
     variants: Annotated[int, typer.Option(min=1, help="how often each problem is asked, with other numbers")] = 1,
-) -> None:
+) -> Report:
     """Measure, print the figures."""
     from rksc_tot import load_engine
 
     with load_engine(str(model)) if model else tiny_engine() as engine:
         branches = asyncio.run(collect(engine, quick, variants))
-        figures = flat(
-            {"model": model.name if model else engine.name, "means_something": bool(model), **measure(branches)}
-        )
-    if not json_only:
-        for key, value in figures.items():
-            print(f"{key:60} {value}")
-    print(json.dumps({"name": "prompt_reuse", "figures": figures, "environment": environment()}))
-
-
-if __name__ == "__main__":
-    typer.run(main)
+        name = model.name if model else engine.name
+    return Report({"model": name, "means_something": bool(model), **measure(branches)})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from benchmarks.results.tables import mark, number, parts, section, table
+from benchmarks.results.tables import Figures, mark, number, parts, section, table
 
 Found = Mapping[str, Mapping[str, Any]]
 
@@ -14,9 +14,7 @@ SETS = {"games-paper": "the paper's 100", "games-roots": "100 held-out roots", "
 
 def solved(found: Found) -> list[str]:
     """Strategy × set of puzzles: solved, interval, tokens sampled."""
-    sets = {
-        title: {row["strategy"]: row for row in found[name]["rows"]} for name, title in SETS.items() if name in found
-    }
+    sets = {title: _by_strategy(found[name]["figures"]) for name, title in SETS.items() if name in found}
     if not sets:
         return []
     strategies = list(dict.fromkeys(strategy for rows in sets.values() for strategy in rows))
@@ -37,6 +35,14 @@ def solved(found: Found) -> list[str]:
         mark("ToT-BFS solves", bfs.get("solved"), least=90),
         f"It computes {saved} % less prompt-and-path prefill than re-encoding every path would, and no token twice.",
     )
+
+
+def _by_strategy(figures: Figures) -> dict[str, dict[str, Any]]:
+    rows: dict[str, dict[str, Any]] = {}
+    for name, value in figures.items():
+        strategy, _, figure = name.rpartition(".")
+        rows.setdefault(strategy, {})[figure] = value
+    return rows
 
 
 def exactness(found: Found) -> list[str]:

@@ -58,7 +58,3 @@ def main(
             carry_out(run)
     write()
     print("wrote docs/results.md")
-
-
-if __name__ == "__main__":
-    typer.run(main)

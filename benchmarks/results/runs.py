@@ -11,8 +11,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.common.report import environment
-
 DOCS = Path(__file__).parents[2] / "docs"
 
 
@@ -28,13 +26,14 @@ def all_runs(
 ) -> Iterator[BenchmarkRun]:
     """Every run that is possible with the given files and models, in the order of the page."""
     from_csv = ["--puzzles", str(puzzles), "--rows", rows] if puzzles else []
-    if puzzles:
-        yield _games("games-paper", *from_csv)
-    yield _games("games-roots", "--held-out")
-    yield _games("games-states", "--held-out-states")
 
     def benchmark(name: str, *arguments: str) -> BenchmarkRun:
         return BenchmarkRun(name, ["-m", "benchmarks", name, "--json", *(["--quick"] if quick else []), *arguments])
+
+    if puzzles:
+        yield BenchmarkRun("games-paper", benchmark("games", *from_csv).command)
+    yield BenchmarkRun("games-roots", benchmark("games").command)
+    yield BenchmarkRun("games-states", benchmark("games", "--states").command)
 
     def on_models(name: str) -> Iterator[BenchmarkRun]:
         for folder in models:
@@ -50,18 +49,12 @@ def all_runs(
         yield from on_models(name)
 
 
-def _games(name: str, *arguments: str) -> BenchmarkRun:
-    return BenchmarkRun(name, ["-m", "rksc_tot.cli", "compare", "game24", "--json", *arguments])
-
-
 def carry_out(run: BenchmarkRun) -> None:
     """Run a command and keep its figures with the date, the wall time in seconds and the machine."""
     start = time.perf_counter()
     done = subprocess.run([sys.executable, *run.command], stdout=subprocess.PIPE, text=True, check=True)
-    text = done.stdout.strip()
-    found: dict[str, Any] = json.loads(text if text.startswith("{\n") else text.splitlines()[-1])
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     found |= {"date": f"{datetime.now(UTC):%Y-%m-%d}", "wall_seconds": round(time.perf_counter() - start)}
-    found.setdefault("environment", environment())
     file = figures_file(run.name)
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")

@@ -1,6 +1,6 @@
 """One decode step's attention in one layer: branches of a shared prefix, ours against the two usual ways.
 
-``python -m benchmarks.speed.attention [--json] [--quick] [--device cuda] [--dtype bfloat16] [--rounds N]``. P tokens of prefix, B
+``python -m benchmarks attention [--json] [--quick] [--device cuda] [--dtype bfloat16] [--rounds N]``. P tokens of prefix, B
 branches that have written 16 tokens each, the last of which is the query. *Ours* is the function that the engine gives to the
 model, over a plan and an arena as they are in a search (the tokens of branches lie between those of other branches, as they
 were sampled); writing the new keys and values is part of it, the plan is made once for all layers of a pass and is not. The
@@ -18,7 +18,6 @@ which runs all three. ``over_best_other_min``: the least of the better of the tw
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
 from itertools import product
@@ -30,7 +29,7 @@ import torch.nn.functional as F
 import typer
 from torch import Tensor, nn
 
-from benchmarks.common.report import environment
+from benchmarks.common.report import Quick, Report
 from benchmarks.speed.paper import ratio
 from rksc_tot.cache.arena import Arena
 from rksc_tot.cache.segment import Segment
@@ -197,23 +196,10 @@ def measure(device: str, dtype: str, rounds: int, quick: bool) -> dict[str, Any]
 
 
 def main(
-    json_only: Annotated[bool, typer.Option("--json", help="print only the JSON object")] = False,
-    quick: Annotated[bool, typer.Option("--quick", help="finish within a minute")] = False,
+    quick: Quick = False,
     device: Annotated[str, typer.Option(help="a torch device")] = "cpu",
     dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16")] = "float32",
     rounds: Annotated[int, typer.Option(min=1, help="how often each size is measured")] = ROUNDS,
-) -> None:
+) -> Report:
     """Compare the three at every size."""
-    figures = measure(device, dtype, rounds, quick)
-    if not json_only:
-        for key, value in figures.items():
-            print(f"{key:40} {value}")
-    print(
-        json.dumps(
-            {"name": "attention", "figures": figures, "environment": environment() | {"device": device, "dtype": dtype}}
-        )
-    )
-
-
-if __name__ == "__main__":
-    typer.run(main)
+    return Report(measure(device, dtype, rounds, quick), {"device": device, "dtype": dtype})

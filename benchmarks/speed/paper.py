@@ -1,6 +1,6 @@
 """The paper's table: eight branches after a prompt, every branch verified, against plain transformers that share less.
 
-``python -m benchmarks.speed.paper [--json] [--quick] [--shape NAME] [--device cuda] [--dtype bfloat16]``. Conditions: (a) nothing is
+``python -m benchmarks paper [--json] [--quick] [--shape NAME] [--device cuda] [--dtype bfloat16]``. Conditions: (a) nothing is
 shared; (b1) the prompt's KV is shared by the branches, and verification reads everything anew; (b2) verification goes on with
 the branches' KV; (c) this engine with nothing approximate; (c_stock) the same on torch's own linear layers, as the baselines
 have them, so that what is left is sharing alone (it is (c) where the engine packs none, see ``packed``); (d) this engine with
@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import json
 import random
 import time
 from typing import Annotated, NamedTuple
@@ -29,7 +28,7 @@ from transformers import PreTrainedModel
 
 from benchmarks.common.baselines import LABELS, SAMPLING, Condition, Plain, Replies, Work
 from benchmarks.common.random_models import SHAPES, random_model, word_tokenizer
-from benchmarks.common.report import environment
+from benchmarks.common.report import Quick, Report
 from rksc_tot import Question, calibrate, function_task
 from rksc_tot.core.seeds import stream_keys
 from rksc_tot.engine.base import Account, GenerateRequest, LabelRequest
@@ -195,21 +194,11 @@ def measure(shape: str, device: str, dtype: str, rounds: int, quick: bool) -> Fi
 
 
 def main(
-    json_only: Annotated[bool, typer.Option("--json", help="print only the JSON object")] = False,
-    quick: Annotated[bool, typer.Option("--quick", help="finish within a minute")] = False,
+    quick: Quick = False,
     shape: Annotated[str, typer.Option(help=", ".join(SHAPES))] = "smollm2-135m",
     device: Annotated[str, typer.Option(help="a torch device")] = "cpu",
     dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16")] = "float32",
     rounds: Annotated[int, typer.Option(min=1, help="how often every condition runs")] = ROUNDS,
-) -> None:
+) -> Report:
     """Compare the conditions."""
-    figures = measure(shape, device, dtype, rounds, quick)
-    if not json_only:
-        for key, value in figures.items():
-            print(f"{key:40} {value}")
-    machine = environment() | {"shape": shape, "device": device, "dtype": dtype}
-    print(json.dumps({"name": "paper", "figures": figures, "environment": machine}))
-
-
-if __name__ == "__main__":
-    typer.run(main)
+    return Report(measure(shape, device, dtype, rounds, quick), {"shape": shape, "device": device, "dtype": dtype})

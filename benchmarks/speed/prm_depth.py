@@ -1,6 +1,6 @@
 """What it costs to verify every thought of a path, against the depth of the path.
 
-``python -m benchmarks.speed.prm_depth [--json] [--quick]``. A path of up to 32 thoughts of 16 tokens after a prompt of 16, written by a
+``python -m benchmarks prm_depth [--json] [--quick]``. A path of up to 32 thoughts of 16 tokens after a prompt of 16, written by a
 model of SmolLM2-135M's shape with random weights; after every thought a question of 16 tokens. *Ours*: the engine is asked
 as soon as the thought is written, so that only the question, and the thought's last token, is computed. *Re-encoded*: prompt,
 path and question go through plain transformers for each thought, as verifiers do that know no cache. Writing is not counted.
@@ -25,7 +25,7 @@ import torch
 
 from benchmarks.common.baselines import LABELS, SAMPLING, Plain
 from benchmarks.common.random_models import SHAPES
-from benchmarks.common.report import BenchmarkOptions, run
+from benchmarks.common.report import Quick, Report
 from benchmarks.speed.paper import plain_and_engine, ratio, work
 from rksc_tot.core.seeds import stream_keys
 from rksc_tot.engine.base import Account, GenerateRequest, LabelRequest
@@ -101,9 +101,9 @@ def exponents(name: str, cost: np.ndarray) -> dict[str, float]:
     return {name: round(float(slope), 3), f"{name}.last": round(float(doublings[-1] - doublings[-2]), 3)}
 
 
-def measure(options: BenchmarkOptions) -> dict[str, Any]:
+def measure(quick: bool) -> dict[str, Any]:
     """The figures of this benchmark."""
-    shape, deepest, rounds = ("tiny", 16, 2) if options.quick else ("smollm2-135m", DEEPEST, ROUNDS)
+    shape, deepest, rounds = ("tiny", 16, 2) if quick else ("smollm2-135m", DEEPEST, ROUNDS)
     plain, engine = plain_and_engine(shape)
     vocabulary = SHAPES[shape]["vocab_size"]
     task = work(PROMPT, 1, vocabulary)
@@ -126,5 +126,6 @@ def measure(options: BenchmarkOptions) -> dict[str, Any]:
     return figures | {"verdict_difference": max(differences)}
 
 
-if __name__ == "__main__":
-    run("prm_depth", measure)
+def main(quick: Quick = False) -> Report:
+    """Verify paths of every depth."""
+    return Report(measure(quick))

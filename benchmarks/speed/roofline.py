@@ -1,6 +1,6 @@
 """Steps of the engine against the bare matrix products of the same model on the same machine.
 
-``python -m benchmarks.speed.roofline [--json] [--quick] [--shape NAME] [--device cuda] [--dtype bfloat16]``. The model has random
+``python -m benchmarks roofline [--json] [--quick] [--shape NAME] [--device cuda] [--dtype bfloat16]``. The model has random
 weights. The *roof* is every weight matrix times the rows of the step, one after the other, layer by layer; the head only
 times the rows whose logits are wanted. Where there are two ways to multiply (torch's own linear, and oneDNN's packed one on
 a CPU), the roof takes for each matrix and number of rows the one that is faster here. It takes one matrix at a time, where the
@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import asyncio
 import cProfile
-import json
 import time
 from collections.abc import Callable
 from functools import partial
@@ -39,7 +38,7 @@ from transformers import PreTrainedModel
 
 from benchmarks.common.baselines import SAMPLING
 from benchmarks.common.random_models import SHAPES, random_model, word_tokenizer
-from benchmarks.common.report import environment, flat
+from benchmarks.common.report import Quick, Report
 from benchmarks.speed.paper import KV_BYTES, ratio, twin, work
 from benchmarks.speed.steps import TimedStep, WatchedEngine, shares
 from rksc_tot.core.seeds import stream_keys
@@ -203,20 +202,10 @@ def measure(shape: str, device: str, dtype: str, quick: bool) -> dict[str, Any]:
 
 
 def main(
-    json_only: Annotated[bool, typer.Option("--json", help="print only the JSON object")] = False,
-    quick: Annotated[bool, typer.Option("--quick", help="finish within a minute")] = False,
+    quick: Quick = False,
     shape: Annotated[str, typer.Option(help=", ".join(SHAPES))] = "smollm2-135m",
     device: Annotated[str, typer.Option(help="a torch device")] = "cpu",
     dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16")] = "float32",
-) -> None:
+) -> Report:
     """Compare steps with their roofs."""
-    figures = flat(measure(shape, device, dtype, quick))
-    if not json_only:
-        for key, value in figures.items():
-            print(f"{key:40} {value}")
-    machine = environment() | {"shape": shape, "device": device, "dtype": dtype}
-    print(json.dumps({"name": "roofline", "figures": figures, "environment": machine}))
-
-
-if __name__ == "__main__":
-    typer.run(main)
+    return Report(measure(shape, device, dtype, quick), {"shape": shape, "device": device, "dtype": dtype})

@@ -1,6 +1,6 @@
 """What the search itself costs a node, in time and in memory, on synthetic trees and an engine that computes nothing.
 
-``python -m benchmarks.speed.scale [--json] [--quick]``. ``ms_per_node.N``: milliseconds a node of a tree of N nodes in about twelve
+``python -m benchmarks scale [--json] [--quick]``. ``ms_per_node.N``: milliseconds a node of a tree of N nodes in about twelve
 levels. The time the mock engine takes is measured on its own and taken off. To be at most 0.2 ms, and the same for all N.
 
 ``bytes_per_node``: how much traced memory a finished tree that is kept takes more for every node more, between the two larger
@@ -24,7 +24,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common.report import BenchmarkOptions, run
+from benchmarks.common.report import Quick, Report
 from rksc_tot import solve_many
 from rksc_tot.api.result import Result
 from rksc_tot.api.solve import solve
@@ -123,12 +123,12 @@ def resident_after(marks: Sequence[int]) -> Iterator[float]:
             yield resident_mib()
 
 
-def measure(options: BenchmarkOptions) -> dict[str, Any]:
+def measure(quick: bool) -> dict[str, Any]:
     """All figures; times are medians of interleaved runs."""
-    sizes = (1000, 10_000) if options.quick else (1000, 10_000, 100_000)
-    marks = (100, 1000) if options.quick else (1000, 10_000)
+    sizes = (1000, 10_000) if quick else (1000, 10_000, 100_000)
+    marks = (100, 1000) if quick else (1000, 10_000)
     milliseconds_a_node(100)  # imports and caches
-    times = [[milliseconds_a_node(nodes) for nodes in sizes] for _ in range(1 if options.quick else REPEATS)]
+    times = [[milliseconds_a_node(nodes) for nodes in sizes] for _ in range(1 if quick else REPEATS)]
     kept_bytes(100)
     (few, few_thoughts), (many, many_thoughts) = map(kept_bytes, sizes[-2:])
     nodes = sizes[-1] - sizes[-2]
@@ -147,5 +147,6 @@ def measure(options: BenchmarkOptions) -> dict[str, Any]:
     }
 
 
-if __name__ == "__main__":
-    run("scale", measure)
+def main(quick: Quick = False) -> Report:
+    """Measure trees of every size."""
+    return Report(measure(quick))

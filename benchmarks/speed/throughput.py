@@ -1,6 +1,6 @@
 """Many problems at a time against one after the other: problems a second, and whether they find the same.
 
-``python -m benchmarks.speed.throughput [--json] [--quick]``. 64 problems through ``solve_many``, at concurrency 32 and 1, in turn, the
+``python -m benchmarks throughput [--json] [--quick]``. 64 problems through ``solve_many``, at concurrency 32 and 1, in turn, the
 engine cold each time. ``speedup_32.NAME``: time at 1 over time at 32, all rounds together; ``low``, ``high``: 95 % by bootstrap
 over rounds. ``problems_per_second.NAME.C`` and ``rows_per_pass.NAME.C``: at concurrency C, medians.
 
@@ -28,7 +28,7 @@ import numpy as np
 
 from benchmarks.common.baselines import LABELS
 from benchmarks.common.random_models import SHAPES, random_model, word_tokenizer
-from benchmarks.common.report import BenchmarkOptions, run
+from benchmarks.common.report import Quick, Report
 from benchmarks.speed.paper import QUESTION_TOKENS, ratio
 from rksc_tot import Question, Reject, Result, Strategy, Task, Thought, function_task, load_engine, solve_many
 from rksc_tot.core.task import Path
@@ -154,14 +154,14 @@ def compare(engine: TransformersEngine, cases: Sequence[Case], rounds: int) -> N
                 case.run(engine, concurrency)
 
 
-def measure(options: BenchmarkOptions) -> dict[str, Any]:
+def measure(quick: bool) -> dict[str, Any]:
     """The figures of this benchmark."""
-    rounds = dict.fromkeys(ROUNDS, 1) if options.quick else ROUNDS
-    cases = games(options.quick)
+    rounds = dict.fromkeys(ROUNDS, 1) if quick else ROUNDS
+    cases = games(quick)
     with load_engine() as engine:
         Case("warm", "game24", cases[0].problems[:2], "bfs").run(engine, 2)
         compare(engine, cases, rounds["embedded"])
-    engine, case = small_searches("tiny" if options.quick else "smollm2-135m", options.quick)
+    engine, case = small_searches("tiny" if quick else "smollm2-135m", quick)
     with engine:
         Case("warm", case.task, case.problems[:1], case.strategy).run(engine, 1)
         compare(engine, [case], rounds["smollm2_shape"])
@@ -172,6 +172,7 @@ def measure(options: BenchmarkOptions) -> dict[str, Any]:
     return figures
 
 
-if __name__ == "__main__":
-    logging.getLogger("rksc_tot").setLevel(logging.ERROR)  # that labels mean nothing to random weights is known
-    run("throughput", measure)
+def main(quick: Quick = False) -> Report:
+    """Search all at once and one after the other."""
+    logging.getLogger("rksc_tot").setLevel(logging.ERROR)  # labels mean nothing to random weights
+    return Report(measure(quick))

@@ -102,7 +102,7 @@ class PromptReuse(Settings):
     ----------
     threshold
         Least value of the gate. Under ``sigma`` it is τ, above 0, at most 1. No value is good for all models: see
-        ``benchmarks.quality.prompt_reuse`` for how one is calibrated.
+        ``python -m benchmarks prompt_reuse`` for how one is calibrated.
     gate
         What is asked to be that high. ``lead``: the logit of the likeliest next token minus that of the second. ``margin``: the
         same of their probabilities, 0..1. ``entropy``: minus that of the next token, nats. ``sigma``: the paper's σ, -1..1.

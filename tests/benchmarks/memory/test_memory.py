@@ -6,7 +6,7 @@ import random
 import pytest
 from pydantic import ValidationError
 
-from benchmarks.common.report import BenchmarkOptions, flat
+from benchmarks.common.report import flat
 from benchmarks.common.tree_shapes import Shape, recorded, synthetic
 from benchmarks.memory.memory import POLICIES, drawn_scores, measure, measured_auc, overruns, replay
 
@@ -73,7 +73,7 @@ def test_the_figures_are_those_of_the_file(tmp_path):
     file = tmp_path / "trees.json"
     shape = {"parent": TREE.parent, "tokens": TREE.tokens}
     file.write_text(json.dumps({"small": [shape], "none": []}), encoding="utf-8")
-    figures = flat(measure(BenchmarkOptions(quick=True, trees=file)))
+    figures = flat(measure(quick=True, trees=file))
     assert figures["copies_over_peak.small"] == round(TREE.copies / sum(TREE.tokens), 3)
     assert (figures["overruns"], figures["operations"]) == (0, 5000)
     assert {f"recomputed.{policy}" for policy in POLICIES} < figures.keys()

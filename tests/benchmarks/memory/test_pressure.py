@@ -7,7 +7,6 @@ from xml.etree import ElementTree as ET
 import numpy as np
 import pytest
 
-from benchmarks import results
 from benchmarks.common.engine_watch import Watch
 from benchmarks.common.report import flat
 from benchmarks.memory import curves as pressure_curves
@@ -23,6 +22,8 @@ from benchmarks.memory.plot import curves, draw
 from benchmarks.memory.pressure import findings
 from benchmarks.memory.recall import HEADS, NONE, fact
 from benchmarks.memory.thoughts import LEVELS, LongThoughts, by_chance, marks, problems
+from benchmarks.results import page
+from benchmarks.results import runs as kept_runs
 from rksc_tot import RKSC, load_engine, solve
 from rksc_tot.core.task import Path, Thought
 from rksc_tot.policies.compression.arborkv import ArborKV
@@ -340,15 +341,13 @@ def test_every_point_is_drawn_with_its_interval_and_nothing_else():
     assert moved != picture
 
 
-def test_the_page_shows_the_plot_beside_the_figures(monkeypatch, tmp_path):
-    monkeypatch.setattr(results, "DOCS", tmp_path)
-    (tmp_path / "figures").mkdir()
-    kept = {"figures": FIGURES, "environment": {}, "date": "2026-01-02", "wall_seconds": 1}
-    (tmp_path / "figures" / "pressure.json").write_text(json.dumps(kept))
-    [run] = [run for run in results.runs(None, "", None, [], quick=True) if run.name == "pressure"]
-    assert "![pressure](pressure.svg)" not in results.section(run)
-    (tmp_path / "pressure.svg").write_text(draw(FIGURES))
-    assert "![pressure](pressure.svg)" in results.section(run)
+def test_the_page_shows_the_plot_that_belongs_to_its_figures(monkeypatch, tmp_path):
+    monkeypatch.setattr(page, "DOCS", tmp_path)
+    kept = json.loads((kept_runs.DOCS / "figures" / "pressure.json").read_text())
+    monkeypatch.setattr(page, "kept_figures", lambda: {"pressure": kept})
+    page.write()
+    assert "![accuracy against memory](pressure.svg)" in (tmp_path / "results.md").read_text()
+    assert (tmp_path / "pressure.svg").read_text() == draw(kept["figures"])
 
 
 def test_what_decides_between_thoughts_depends_on_nothing_but_them():

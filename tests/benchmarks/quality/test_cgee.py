@@ -1,4 +1,4 @@
-"""What ``python -m benchmarks.quality.cgee`` reports, where it is known."""
+"""What ``python -m benchmarks cgee`` reports, where it is known."""
 
 import pytest
 

@@ -1,0 +1,44 @@
+"""The benchmarks by name, and what each says of itself. A benchmark is imported when it is run."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+
+from benchmarks.common.report import Report
+
+BENCHMARKS = {
+    "attention": "speed.attention",
+    "cgee": "quality.cgee",
+    "exactness": "quality.exactness",
+    "games": "quality.games",
+    "memory": "memory.memory",
+    "paper": "speed.paper",
+    "peers": "peers.main",
+    "pressure": "memory.pressure",
+    "prm_depth": "speed.prm_depth",
+    "prompt_reuse": "quality.prompt_reuse",
+    "roofline": "speed.roofline",
+    "scale": "speed.scale",
+    "throughput": "speed.throughput",
+}
+"""Modules in this package. Each has a ``main`` whose parameters are the options of its command line."""
+
+
+def main_of(name: str) -> Callable[..., Report]:
+    """The function that runs a benchmark."""
+    main: Callable[..., Report] = import_module(f"benchmarks.{BENCHMARKS[name]}").main
+    return main
+
+
+def explanation(name: str) -> str:
+    """The docstring of a benchmark: what it measures, and what its figures mean."""
+    file = Path(__file__).parent.joinpath(*BENCHMARKS[name].split(".")).with_suffix(".py")
+    return ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
+
+
+def summary(name: str) -> str:
+    """The first line of that."""
+    return explanation(name).partition("\n")[0]
