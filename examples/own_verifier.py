@@ -18,9 +18,7 @@ def main() -> None:
         for name, judge in (("near_24", near_24), ("lm_value", "lm_value")):
             result = solve("game24", puzzle, engine=engine, verifier=judge, budget=Budget(tokens=4000))
             ledger = result.ledger
-            print(
-                f"{puzzle:12} {name:10} {result.correct!s:7} {ledger.verifier_calls:14}  {ledger.verifier_tokens:15}"
-            )
+            print(f"{puzzle:12} {name:10} {result.correct!s:7} {ledger.verifier_calls:14}  {ledger.verifier_tokens:15}")
 
 
 if __name__ == "__main__":
