@@ -17,11 +17,12 @@ demo: $(INSTALLED)
 
 test: lint types tests
 
-lint: $(INSTALLED)
+# Tools see strategies/ and verifiers/ under their import names only in an installed copy.
+lint: $(WHEEL)/.installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	cd $(WHEEL) && ../../$(BIN)/lint-imports --no-cache ../../pyproject.toml
 
-# A type checker sees strategies/ and verifiers/ under their import names only in an installed copy.
 types: $(WHEEL)/.installed
 	cd $(WHEEL) && ../../$(BIN)/mypy --config-file ../../pyproject.toml --cache-dir ../../.mypy_cache -p rksc_tot
 

@@ -14,6 +14,7 @@ BENCHMARKS = {
     "cgee": "quality.cgee",
     "exactness": "quality.exactness",
     "games": "quality.games",
+    "house": "quality.house",
     "memory": "memory.memory",
     "paper": "speed.paper",
     "peers": "peers.main",
