@@ -9,7 +9,7 @@ from rksc_tot.cache.prefix_tree import Segment
 from rksc_tot.engine.base import Finish
 from rksc_tot.engine.jobs.drafted_tokens import END, Drafted
 from rksc_tot.engine.jobs.generation import BranchGroup, Generation
-from rksc_tot.engine.jobs.job import Job
+from rksc_tot.engine.jobs.job import ComputedRows, Job
 
 
 class DraftJob(Generation):
@@ -21,6 +21,7 @@ class DraftJob(Generation):
     def __init__(self, parent: Generation, twins: Sequence[Segment], horizon: int) -> None:
         Job.__init__(self, parent.tree, twins[0], parent.account, None)
         self.parent = parent
+        self.keeps_states = False
         self.horizon, self.room = horizon, parent.room
         self.prompt = parent.prompt
         self.request = replace(parent.request, rivals=None, states=False)
@@ -44,6 +45,19 @@ class DraftJob(Generation):
     def full(self, group: BranchGroup) -> bool:
         """Whether a twig may not grow any more, or need not for now."""
         return self.step >= self.horizon or self.parent.full(group)
+
+    @property
+    def remaining_tokens(self) -> int:
+        """None that anybody pays for."""
+        return 0
+
+    def book(self, computed: Sequence[ComputedRows], exact: bool) -> None:
+        """Book rows of a draft, exact or not."""
+        self.account.ledger.verified.rows += sum(part.rows for part in computed)
+
+    def outgrow(self) -> None:
+        """End without a word: what is not drafted is generated all the same."""
+        self.expire()
 
     def fail(self, error: Exception) -> None:
         """A draft that cannot go on has ended."""

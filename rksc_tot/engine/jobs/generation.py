@@ -7,7 +7,7 @@ writes is what it would have written alone.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from rksc_tot.cache.prefix_tree import PrefixTree, Segment
 from rksc_tot.engine.base import Account, Completion, Finish, GenerateRequest
 from rksc_tot.engine.jobs.job import Job
 from rksc_tot.engine.jobs.random_streams import Streams
-from rksc_tot.engine.jobs.sampler import Draws
+from rksc_tot.engine.jobs.sampler import Draws, Logits
 from rksc_tot.engine.tokenization.text import Written, continuation, cut_at, find_stop
 from rksc_tot.policies.early_exit.cgee import RivalStop, confidence
 
@@ -47,6 +47,8 @@ class BranchGroup:
 class Generation(Job):
     """One :class:`GenerateRequest`."""
 
+    writes = True
+
     def __init__(
         self,
         tree: PrefixTree,
@@ -60,6 +62,7 @@ class Generation(Job):
     ) -> None:
         super().__init__(tree, base, account, scratch_from)
         self.request = request
+        self.keeps_states = request.states
         self.tokenizer = tokenizer
         self.eos = eos
         self.context = context
@@ -86,10 +89,6 @@ class Generation(Job):
         """Whether logits are missing, or the states that thoughts are to be compared by."""
         return super().lacks(tip) or (self.request.states and tip.states is None)
 
-    @property
-    def decoding(self) -> bool:
-        return self.step > 0
-
     def tips(self) -> list[Segment]:
         return [group.tip for group in self.groups]
 
@@ -101,6 +100,10 @@ class Generation(Job):
             return self.tips()
         return list(dict.fromkeys([*self.ahead.leaves, *(tip for tip in self.tips() if tip in self.ahead.met)]))
 
+    def awaited(self) -> Collection[Segment]:
+        """All tips, and the ends of drafted tokens before which logits are wanted."""
+        return self.tips() if self.ahead is None else {*self.tips(), *self.ahead.met}
+
     def ready(self) -> list[Segment]:
         """All tips, once none lacks anything; of a generation that was drafted, where it may be, each as far as it can go."""
         if self.draft is not None:
@@ -109,7 +112,7 @@ class Generation(Job):
         ready = [tip for tip in tips if not self.lacks(tip)]
         return ready if len(ready) == len(tips) or (self.ahead is not None and self._may_part()) else []
 
-    def draws(self, row: dict[Segment, int]) -> Draws:
+    def draws(self, row: Mapping[Segment, int]) -> Draws:
         """What every branch draws now whose tip is ready. Branches the budget cuts off are finished."""
         ready = set(self.ready())
         self._going = [group for group in self.groups if group.tip in ready]
@@ -126,9 +129,12 @@ class Generation(Job):
             uniforms.append(self.streams[len(group.logprobs)][group.branches])
         return Draws(rows, np.concatenate(uniforms), self.request.sampling)
 
-    def advance(self, tokens: Sequence[int], logprobs: Sequence[float]) -> None:
+    def advance(
+        self, logits: Logits, row: Mapping[Segment, int], tokens: Sequence[int], logprobs: Sequence[float]
+    ) -> None:
         """Take the tokens drawn, in the order of :meth:`draws`."""
         self.step += 1
+        self.decoding = True
         if self.ahead is not None:
             self.ahead.meet([branch for group in self._going for branch in group.branches], tokens, self.eos)
         at, live = 0, [group for group in self.groups if group not in self._going]
@@ -178,7 +184,14 @@ class Generation(Job):
             for group in self.groups:
                 self.tree.join(group.tip)
 
-    def crowd_out(self) -> None:
+    def crowd_out(self) -> bool:
+        """Drop what was drafted, and draft no more for a while. False if nothing was."""
+        had = self.ahead is not None
+        if had:
+            self.draft_later()
+        return had
+
+    def draft_later(self) -> None:
         """There is no room for what was drafted, or for a draft."""
         self.settle()
         self.undrafted = self.step + UNDRAFTED

@@ -1,21 +1,72 @@
-"""What runs in the engine: the base class of every job."""
+"""The base class of every job that the engine runs."""
 
 from __future__ import annotations
 
 import time
-from typing import Any, Self
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple, Self
 
 from rksc_tot.cache.prefix_tree import PrefixTree, Segment
 from rksc_tot.engine.base import Account
+from rksc_tot.engine.jobs.layer_readers import LayerQuestion
+from rksc_tot.engine.jobs.sampler import NO_DRAWS, Draws, Logits
+
+
+class ComputedRows(NamedTuple):
+    """Rows of one segment that a pass has computed.
+
+    Attributes
+    ----------
+    start
+        Position of the segment's first token.
+    rows
+        How many there are.
+    new
+        How many of them are stored for the first time ever.
+    """
+
+    start: int
+    rows: int
+    new: int
 
 
 class Job:
-    """Work that ends in a result or an error. ``scratch_from``: rows from this position on are never kept. ``prompt``: where the
-    prompt of its path ends.
+    """Work that ends in a result or an error.
 
-    A *running* job pins the paths to its tips: their KV stays. A paused one only holds its place: when room is short its KV
-    may go, and is computed again when the job runs on, with the same outcome.
+    A *running* job pins the paths to its tips: their KV stays resident. A paused job only holds its place in the tree. When room
+    is short its KV may be evicted; it is computed again when the job runs on, with the same outcome.
+
+    Attributes
+    ----------
+    base
+        The segment at whose end the job begins.
+    account
+        Who pays.
+    scratch_from
+        Rows from this position on are dropped with the job; None: all rows stay.
+    prompt
+        Position at which the prompt of the path ends.
+    exact
+        Whether the KV of the path is made exact before the job reads from it.
+    aside
+        Whether this is an audit on an isolated path. Results never depend on it.
+    asks
+        Whether its scratch rows are a verifier's question, not a proposal.
+    writes
+        Whether it appends tokens to its paths.
+    decoding
+        Whether the rows it wants now are tokens that it has sampled.
+    keeps_states
+        Whether it needs the hidden states of the rows that give logits.
+    leaves_from
+        Rows from this position on may leave a pass before the last layer; None: no row does.
     """
+
+    asks = False
+    writes = False
+    decoding = False
+    keeps_states = False
+    leaves_from: int | None = None
 
     def __init__(self, tree: PrefixTree, base: Segment, account: Account, scratch_from: int | None) -> None:
         self.tree = tree
@@ -23,8 +74,8 @@ class Job:
         self.account = account
         self.scratch_from = scratch_from
         self.prompt = 0
-        self.exact = False  # whether its path is made whole before it reads on
-        self.aside = False  # whether it is an audit's, on a path of its own, and no result depends on it
+        self.exact = False
+        self.aside = False
         self.ended = False
         self.result: Any = None
         self.error: Exception | None = None
@@ -36,18 +87,72 @@ class Job:
         self.prompt = prompt
         return self
 
+    # -- logits it waits for -----------------------------------------------------------------------------------------
+
     def tips(self) -> list[Segment]:
-        """Segments at whose end logits are wanted."""
+        """Segments at whose end it stands. A running job pins the paths to them."""
         raise NotImplementedError
 
     def wanted(self) -> list[Segment]:
-        """Segments that passes must get to: tips, unless there is a way beyond them already."""
+        """Segments that passes must compute next: tips, unless the job has a way beyond them already."""
         return self.tips()
+
+    def awaited(self) -> Collection[Segment]:
+        """Segments at whose end it needs logits."""
+        return self.tips()
+
+    def lacks(self, tip: Segment) -> bool:
+        """Whether a pass must still compute what the job reads at the end of a tip."""
+        return tip.logits is None or (self.exact and not tip.exact)
 
     def ready(self) -> list[Segment]:
         """Tips from which the job can go on now."""
         tips = self.tips()
         return [] if any(map(self.lacks, tips)) else tips
+
+    # -- going on from logits ----------------------------------------------------------------------------------------
+
+    def draws(self, row: Mapping[Segment, int]) -> Draws:
+        """The tokens it samples now. ``row``: where the logits of each ready tip are in the table."""
+        return NO_DRAWS
+
+    def advance(
+        self, logits: Logits, row: Mapping[Segment, int], tokens: Sequence[int], logprobs: Sequence[float]
+    ) -> None:
+        """Go on from the tips that are ready, with the tokens sampled for :meth:`draws`."""
+        raise NotImplementedError
+
+    def layer_question(self, rows: range, exact: bool) -> LayerQuestion | None:
+        """What it asks between the layers of the pass that computes its tip, if anything.
+
+        ``rows``: those from ``leaves_from`` on; ``exact``: whether they are computed from exact KV.
+        """
+        return None
+
+    def answer(self, question: LayerQuestion) -> None:
+        """Take the answer to :meth:`layer_question`."""
+        raise NotImplementedError
+
+    def book(self, computed: Sequence[ComputedRows], exact: bool) -> None:
+        """Book the rows that a pass has computed for it. ``exact``: whether they were computed from exact KV."""
+        ledger, count = self.account.ledger, sum(part.rows for part in computed)
+        if not exact:
+            ledger.compression.rows += count
+        if self.aside:
+            ledger.compression.audit_rows += count
+            return
+        for start, rows, new in computed:
+            if self.scratch_from is None or start < self.scratch_from:
+                ledger.prefill_tokens += rows
+                ledger.distinct_tokens += new
+                ledger.recomputed_tokens += rows - new
+                ledger.context_computed += 0 if self.decoding else rows
+            elif self.asks:
+                ledger.verifier_tokens += rows
+            else:
+                ledger.proposal_tokens += rows
+
+    # -- room and time -----------------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Run, or run on."""
@@ -57,7 +162,7 @@ class Job:
         self.running = True
 
     def pause(self) -> None:
-        """Let go of the KV, but not of the place."""
+        """Allow the KV to be evicted, and keep the place."""
         for tip in self.tips():
             self.tree.hold(tip)
             self.tree.unpin(tip)
@@ -68,13 +173,18 @@ class Job:
         for tip in self.tips():
             (self.tree.unpin if self.running else self.tree.drop)(tip)
 
-    def lacks(self, tip: Segment) -> bool:
-        """Whether a pass must still give what is wanted at the end of a tip."""
-        return tip.logits is None or (self.exact and not tip.exact)
+    @property
+    def payer(self) -> Account | None:
+        """The account that is charged for resident rows, where that is limited."""
+        return None if self.account.kv_bytes is None else self.account
 
     @property
-    def decoding(self) -> bool:
-        """Whether the rows wanted now are the job's own sampled tokens."""
+    def remaining_tokens(self) -> int:
+        """Tokens that it may still sample."""
+        return 0
+
+    def crowd_out(self) -> bool:
+        """Drop tokens that were drafted and not verified, as there is no room for them. False if there are none."""
         return False
 
     @property
@@ -82,28 +192,30 @@ class Job:
         """Whether the deadline has passed."""
         return self.account.deadline is not None and time.perf_counter() >= self.account.deadline
 
-    @property
-    def payer(self) -> Account | None:
-        """On whose account rows are kept, where that is limited."""
-        return None if self.account.kv_bytes is None else self.account
+    def expire(self) -> None:
+        """End with what there is: the deadline has passed."""
+        raise NotImplementedError
+
+    def outgrow(self) -> None:
+        """End with what there is: its account may hold no more KV."""
+        self.account.kv_short = True
+        self.expire()
+
+    # -- the end -----------------------------------------------------------------------------------------------------
 
     def end(self, result: object) -> None:
-        """Nothing more is to be done."""
+        """End with a result."""
         self.ended, self.result = True, result
 
     def fail(self, error: Exception) -> None:
-        """Nothing more can be done."""
+        """End with an error."""
         self.ended, self.error = True, error
 
-    def expire(self) -> None:
-        """The deadline has passed: end with what there is."""
-        raise NotImplementedError
-
     def give_back(self) -> None:
-        """Drop the results nobody will take."""
+        """Drop the results that nobody will take."""
 
     def close(self) -> None:
-        """Let go of everything; drop what was scratch."""
+        """Let go of the tree; drop scratch rows."""
         self.leave()
         self.tree.drop(self.base)
         if self.scratch_from is not None:

@@ -10,41 +10,62 @@ import torch
 from torch import Tensor
 
 from rksc_tot.cache.prefix_tree import Segment
-from rksc_tot.core.errors import EngineError
-from rksc_tot.engine.base import LabelScores
-from rksc_tot.engine.jobs.label import Labelling
 from rksc_tot.engine.model.layer_hooks import Look
 from rksc_tot.engine.model.logit_lens import LogitLens
-from rksc_tot.policies.early_exit.cgee import Reading
+from rksc_tot.policies.early_exit.cgee import ExitRule, Reading
 
 
 @dataclass(slots=True)
 class LayerQuestion:
-    """A question in a pass. ``rows``: those of the question, which leave when it is decided, the last one is read. ``exact``:
-    whether they are computed upon what the full path gives; if not, no rule has them leave.
+    """A question whose labels are read between the layers of one pass.
+
+    Attributes
+    ----------
+    rows
+        Rows of the question in the pass. They leave when it is decided; the labels are read at the last one.
+    labels
+        Token ids of the spellings of each label.
+    layers
+        Decoder layers of the model.
+    exit
+        When the rows may leave before the last layer; None: never.
+    trace
+        Whether the labels are read after every layer, and what the model says besides them after the last.
+    exact
+        Whether the rows are computed from the KV that the full path gives. If not, they do not leave.
+    seen
+        Label probabilities after each layer read so far.
+    outside
+        Probability of anything but the labels, where it is traced.
     """
 
-    job: Labelling
     rows: range
+    labels: tuple[tuple[int, ...], ...]
+    layers: int
+    exit: ExitRule | None
+    trace: bool
     exact: bool
     seen: list[Reading] = field(default_factory=list)
     outside: float | None = None
 
+    def reads(self, layer: int) -> bool:
+        """Whether the labels are read after this layer."""
+        return self.trace or layer == self.layers or (self.exit is not None and self.exit.checks(layer))
+
+    @property
+    def decided(self) -> bool:
+        """Whether the rows may leave after the last layer read."""
+        return self.exact and not self.trace and self.left and self.exit is not None and self.exit.decided(self.seen)
+
     @property
     def left(self) -> bool:
-        """Whether its rows have left before the last layer."""
-        return bool(self.seen) and self.seen[-1][0] < self.job.layers
+        """Whether the last layer read is not the last of the model; once the pass is over: whether the rows have left."""
+        return bool(self.seen) and self.seen[-1][0] < self.layers
 
-    def answer(self) -> None:
-        """End the job with what was read."""
-        layer, probabilities = self.seen[-1]
-        if any(math.isnan(p) for _, reading in self.seen for p in reading):
-            self.job.fail(EngineError("the model's logits are not numbers (NaN)", hint="try dtype float32"))
-            return
-        trace = tuple(tuple(reading) for _, reading in self.seen) if self.job.trace else None
-        labels = dict(zip(self.job.labels, probabilities, strict=True))
-        self.job.book(layer, self.exact)
-        self.job.end(LabelScores(labels, self.outside, layer, trace, self.exact))
+    @property
+    def broken(self) -> bool:
+        """Whether the model gave no numbers."""
+        return any(math.isnan(p) for _, reading in self.seen for p in reading)
 
 
 class LabelReader:
@@ -58,18 +79,18 @@ class LabelReader:
         """See :class:`~rksc_tot.engine.model.layer_hooks.LayerHook`."""
         due: dict[tuple[tuple[int, ...], ...], list[LayerQuestion]] = {}
         for asked in self._open:
-            if asked.job.reads(layer):
-                due.setdefault(tuple(map(tuple, asked.job.labels.values())), []).append(asked)
+            if asked.reads(layer):
+                due.setdefault(asked.labels, []).append(asked)
         leaving: list[int] = []
         for labels, group in due.items():
             hidden = look([asked.rows[-1] for asked in group])
             for asked, reading in zip(group, self._lens.probabilities(hidden, labels).tolist(), strict=True):
                 asked.seen.append((layer, reading))
-                if asked.exact and asked.job.decided(asked.seen):
+                if asked.decided:
                     leaving += asked.rows
                     self._open.remove(asked)
             if layer == len(self._lens.layers):
-                self._see_outside([(n, asked) for n, asked in enumerate(group) if asked.job.trace], hidden)
+                self._see_outside([(n, asked) for n, asked in enumerate(group) if asked.trace], hidden)
         return leaving
 
     def _see_outside(self, traced: Sequence[tuple[int, LayerQuestion]], hidden: Tensor) -> None:
@@ -77,7 +98,7 @@ class LabelReader:
             return
         whole = self._lens.all_logits(hidden[[n for n, _ in traced]]).double().softmax(-1)
         for (_, asked), probabilities in zip(traced, whole, strict=True):
-            inside = float(probabilities[[id for ids in asked.job.labels.values() for id in ids]].sum())
+            inside = float(probabilities[[id for ids in asked.labels for id in ids]].sum())
             asked.outside = max(0.0, 1 - inside)
 
 

@@ -30,6 +30,9 @@ class Draws(NamedTuple):
     sampling: Sampling
 
 
+NO_DRAWS = Draws((), np.empty(0), PLAIN)
+
+
 class Logits:
     """Next-token logits ``[n, V]``, and what is computed of them once, whoever asks."""
 
@@ -89,7 +92,8 @@ def sample(logits: Logits, draws: Sequence[Draws]) -> tuple[list[list[int]], lis
     """Tokens and their log-probabilities (of the unfiltered model, nats) of each of ``draws``."""
     by_setting: dict[Sampling, list[Draws]] = {}
     for wanted in draws:
-        by_setting.setdefault(wanted.sampling, []).append(wanted)
+        if wanted.rows:
+            by_setting.setdefault(wanted.sampling, []).append(wanted)
     found: dict[int, list[int]] = {}
     likely: dict[int, list[float]] = {}
     device = logits.table.device
@@ -111,7 +115,7 @@ def sample(logits: Logits, draws: Sequence[Draws]) -> tuple[list[list[int]], lis
             count = len(wanted.rows)
             found[id(wanted)], likely[id(wanted)] = each[at : at + count], values[at : at + count]
             at += count
-    return [found[id(wanted)] for wanted in draws], [likely[id(wanted)] for wanted in draws]
+    return [found.get(id(wanted), []) for wanted in draws], [likely.get(id(wanted), []) for wanted in draws]
 
 
 def filtered(logits: Tensor, sampling: Sampling) -> Tensor:

@@ -21,7 +21,6 @@ from rksc_tot.cache.prefix_tree import PrefixTree, Segment
 from rksc_tot.core.errors import CompressionError, ConfigError
 from rksc_tot.core.ledger import CompressedKV
 from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code, shown
-from rksc_tot.engine.jobs.generation import Generation
 from rksc_tot.engine.jobs.job import Job
 from rksc_tot.engine.kv.thought_stats import ThoughtStats, thought_stats
 from rksc_tot.engine.model.forward import Forward
@@ -100,7 +99,7 @@ class PathCompressor(Compressor):
         """Reduce the paths that have become too long, but for what somebody is making whole. What fails, fails its job."""
         whole = {s for job in jobs if job.exact and not job.ended for tip in job.tips() for s in tip.lineage()}
         for job in jobs:
-            if not (isinstance(job, Generation) and job.running) or job.exact:
+            if not (job.writes and job.running) or job.exact:
                 continue
             self.ledger = job.account.ledger.compression
             try:
@@ -251,7 +250,7 @@ class TreeCompressor(Compressor):
         """
         if not self.tree.policy.evicts_held:
             return set()
-        waiting = [job for job in self._jobs if isinstance(job, Generation) and not (job.running or job.ended)]
+        waiting = [job for job in self._jobs if job.writes and not (job.running or job.ended)]
         return {s for job in waiting for tip in job.tips() for s in tip.lineage() if s.start >= job.base.end}
 
     def _reduce(self, segment: Segment, count: int) -> None:

@@ -100,7 +100,7 @@ class Drafter:
             self._broken = True
             _log.warning("nothing is drafted any more: %s", " ".join(str(error).split()))
         except CacheError:
-            job.crowd_out()
+            job.draft_later()
         for twin in twins:
             self.tree.unpin(twin)
         return draft
@@ -169,12 +169,8 @@ def _enough(job: Generation, jobs: Sequence[Job]) -> bool:
     """Whether no branch will be cut off because another one has drawn the last token that was to be had."""
     account: Account | None = job.account
     while account is not None:
-        if account.tokens_left is not None:
-            drawing = [other for other in jobs if isinstance(other, Generation) and not isinstance(other, DraftJob)]
-            if (
-                sum(other.remaining_tokens for other in drawing if other.account.draws_on(account))
-                > account.tokens_left
-            ):
-                return False
+        left = account.tokens_left
+        if left is not None and sum(o.remaining_tokens for o in jobs if o.account.draws_on(account)) > left:
+            return False
         account = account.run
     return True

@@ -10,11 +10,9 @@ from torch import Tensor
 
 from rksc_tot.cache.prefix_tree import PrefixTree, Segment
 from rksc_tot.cache.segment import Stored
+from rksc_tot.core.errors import EngineError
 from rksc_tot.engine.attention.plan import Block
-from rksc_tot.engine.jobs.draft import DraftJob
-from rksc_tot.engine.jobs.generation import Generation
-from rksc_tot.engine.jobs.job import Job
-from rksc_tot.engine.jobs.label import Labelling
+from rksc_tot.engine.jobs.job import ComputedRows, Job
 from rksc_tot.engine.jobs.layer_readers import LabelReader, LayerQuestion, StateKeeper
 from rksc_tot.engine.kv.offloading import Offloader
 from rksc_tot.engine.model.forward import Forward
@@ -75,7 +73,6 @@ def schedule(
     if offloader is not None:
         offloader.fetch(job, tip, job.payer, limit)
     run = _run(tree.missing(tip, job.exact)) or [(tip, len(tip.tokens) - 1)]
-    watched_from = job.asked_from if isinstance(job, Labelling) and job.watched else None
     start = run[0][0].start + run[0][1]
     count = left = min(most, run[-1][0].end - start)
     pieces: list[tuple[Segment, range, dict[int, int]]] = []  # tokens of a segment, and the slots that some have
@@ -99,7 +96,7 @@ def schedule(
         made.parts.append(ScheduledRows(segment, own, new, once, before))
         made.block.slots += own
         made.block.tokens += segment.tokens[rows.start : rows.stop]
-        stays = watched_from is None or segment.end <= watched_from
+        stays = job.leaves_from is None or segment.end <= job.leaves_from
         if stays and rows.stop == len(segment.tokens) and (segment is tip or segment.handles or segment in awaited):
             made.ends.append(segment)
             made.block.logits_at.append(made.rows - 1)
@@ -144,13 +141,16 @@ def compute(forward: Forward, tree: PrefixTree, claims: Sequence[ScheduledBlock]
         ledger.forward_passes += 1
         ledger.peak_kv_bytes = max(ledger.peak_kv_bytes, held)
     for n, made in enumerate(claims):
-        _book(made)
-        if not isinstance(made.job, DraftJob) and not _exact(made):
-            made.job.account.ledger.compression.rows += made.rows
+        made.job.book(
+            [ComputedRows(part.segment.start, len(part.slots), part.new) for part in made.parts], _exact(made)
+        )
         if n in asked:
             if asked[n].left:
-                _take_back(tree, [part for part in made.parts if part.segment.start >= asked[n].job.asked_from])
-            asked[n].answer()
+                _take_back(tree, [part for part in made.parts if part.segment.start >= (made.job.leaves_from or 0)])
+            if asked[n].broken:
+                made.job.fail(EngineError("the model's logits are not numbers (NaN)", hint="try dtype float32"))
+            else:
+                made.job.answer(asked[n])
     return logits
 
 
@@ -181,16 +181,17 @@ def _asked(claims: Sequence[ScheduledBlock]) -> dict[int, LayerQuestion]:
     row = 0
     for n, made in enumerate(claims):
         job, end = made.job, row + made.rows
-        if isinstance(job, Labelling) and job.watched and made.block.start + made.rows == job.base.end:
-            first = row + max(0, job.asked_from - made.block.start)
-            found[n] = LayerQuestion(job, range(first, end), _exact(made) and not job.base.borrows)
+        if job.leaves_from is not None and made.block.start + made.rows == job.base.end:
+            first = row + max(0, job.leaves_from - made.block.start)
+            if question := job.layer_question(range(first, end), _exact(made)):
+                found[n] = question
         row = end
     return found
 
 
 def _keeper(claims: Sequence[ScheduledBlock]) -> StateKeeper | None:
     """Keeps the states of all rows that give logits, where a job compares thoughts by them."""
-    if not any(isinstance(made.job, Generation) and made.job.request.states for made in claims):
+    if not any(made.job.keeps_states for made in claims):
         return None
     rows: list[int] = []
     first = 0
@@ -198,27 +199,3 @@ def _keeper(claims: Sequence[ScheduledBlock]) -> StateKeeper | None:
         rows += [first + at for at in made.block.logits_at]
         first += made.rows
     return StateKeeper(rows, [segment for made in claims for segment in made.ends])
-
-
-def _book(made: ScheduledBlock) -> None:
-    """Every row once."""
-    job, ledger = made.job, made.job.account.ledger
-    if isinstance(job, DraftJob):
-        ledger.verified.rows += made.rows
-        return
-    if job.aside:
-        ledger.compression.audit_rows += made.rows
-        return
-    pieces = [(part.segment.start, len(part.slots), part.new) for part in made.parts]
-    for start, rows, first in pieces or [(made.block.start, 1, 0)]:
-        if job.scratch_from is not None and start >= job.scratch_from:
-            if isinstance(job, Labelling):
-                ledger.verifier_tokens += rows
-            else:
-                ledger.proposal_tokens += rows
-            continue
-        ledger.prefill_tokens += rows
-        ledger.distinct_tokens += first
-        ledger.recomputed_tokens += rows - first
-        if not job.decoding:
-            ledger.context_computed += rows

@@ -17,10 +17,7 @@ from torch import Tensor
 from rksc_tot.cache.prefix_tree import PrefixTree, Segment
 from rksc_tot.core.errors import AccountFull, CacheError, CompressionError, EngineError
 from rksc_tot.engine.base import Account
-from rksc_tot.engine.jobs.draft import DraftJob
-from rksc_tot.engine.jobs.generation import Generation
 from rksc_tot.engine.jobs.job import Job
-from rksc_tot.engine.jobs.label import Distribution, Labelling
 from rksc_tot.engine.jobs.sampler import Draws, Logits, sample
 from rksc_tot.engine.kv.compression import Compressor
 from rksc_tot.engine.kv.offloading import Offloader
@@ -106,21 +103,18 @@ class Scheduler:
         tips = list(dict.fromkeys(tip for found in ready.values() for tip in found))
         logits, row = self._gathered(tips)
         broken = logits.log_z.isnan().tolist()
-        turns: list[tuple[Generation, Draws]] = []
+        turns: list[tuple[Job, Draws]] = []
         for job, found in ready.items():
             if any(broken[row[tip]] for tip in found):
                 job.fail(EngineError("the model's logits are not numbers (NaN)", hint="try dtype float32"))
                 continue
             if not job.running:
                 job.start()
-            if isinstance(job, Distribution):
-                job.end(job.read(logits, row[job.base]))
-            elif isinstance(job, Generation):
-                turns.append((job, job.draws(row)))
+            turns.append((job, job.draws(row)))
         tokens, logprobs = sample(logits, [wanted for _, wanted in turns])
         for (job, _), drawn, likely in zip(turns, tokens, logprobs, strict=True):
             try:
-                job.advance(drawn, likely)
+                job.advance(logits, row, drawn, likely)
             except Exception as error:  # a tokenizer that cannot decode what the model wrote
                 job.fail(EngineError(f"what was drawn could not be read: {type(error).__name__}: {error}"))
         self._forget(tips)
@@ -147,10 +141,8 @@ class Scheduler:
         self._kept = dict.fromkeys(s for s in kept if s.logits is not None)
 
     def _awaited(self) -> set[Segment]:
-        """Tips whose logits a job waits for; a watched question is answered without."""
-        waiting = [job for job in self.jobs if not job.ended and not (isinstance(job, Labelling) and job.watched)]
-        drafted = (job.ahead.met for job in waiting if isinstance(job, Generation) and job.ahead is not None)
-        return {tip for job in waiting for tip in job.tips()}.union(*drafted)
+        """Segments at whose end a job needs logits."""
+        return {tip for job in self.jobs if not job.ended for tip in job.awaited()}
 
     def _retire(self) -> None:
         while ended := [job for job in self.jobs if job.ended]:  # a draft ends with its generation
@@ -247,7 +239,7 @@ class Scheduler:
                 job.account.ledger.evicted_tokens += self.tree.evicted_tokens - evicted
             claims.append(made)
             taken.update((tip, *missing))
-            if isinstance(job, Labelling) and job.watched:
+            if job.leaves_from is not None:
                 leaving.update(part.segment for part in made.parts)
             self._fair_share.book(job.account, made.rows)
         served = {id(made.job.account) for made in claims}
@@ -275,17 +267,13 @@ class Scheduler:
             running[-1].pause()
             return
         last = (running or [stuck])[0]
-        if isinstance(last, Generation) and not isinstance(full, CompressionError):
+        if last.remaining_tokens and not isinstance(full, CompressionError):
             full = CacheError(f"{full}; they may still write {last.remaining_tokens * self.token_bytes} bytes of KV")
         last.fail(full)
 
     def _crowd_out(self, stuck: Job, jobs: Sequence[Job]) -> bool:
         """Let go of what was drafted of a generation, best of the one that is stuck, else of the youngest. False if none was."""
-        for job in (stuck, *reversed(jobs)):
-            if isinstance(job, Generation) and job.ahead is not None:
-                job.crowd_out()
-                return True
-        return False
+        return any(job.crowd_out() for job in (stuck, *reversed(jobs)))
 
     def _make_way_within(self, stuck: Job) -> None:
         """An account may hold no more: what was drafted goes; then audits end; else its youngest running job is paused; the only
@@ -303,8 +291,7 @@ class Scheduler:
         if len(running) > 1:
             last.pause()
         else:
-            stuck.account.kv_short = stuck.account.kv_short or not isinstance(last, DraftJob)
-            last.expire()
+            last.outgrow()
 
 
 def _out_of_memory(error: Exception) -> bool:

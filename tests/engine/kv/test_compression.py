@@ -69,7 +69,7 @@ class Watched:
             compress_over_budget(jobs)
             self.looked = getattr(self, "looked", 0)
             for job in jobs:
-                if hasattr(job, "twigs") and job.running:
+                if hasattr(job, "groups") and job.running:
                     for tip in job.tips():
                         self.looked += 1
                         look(job, tip.lineage())
