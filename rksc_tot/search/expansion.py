@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,8 +15,8 @@ from rksc_tot.core.seeds import stream_keys
 from rksc_tot.core.task import Path, Task
 from rksc_tot.core.tree import Node
 from rksc_tot.engine.base import Account, Completion, Engine, Finish, GenerateRequest, Sampling
-from rksc_tot.policies.early_exit.cgee import RivalStop
-from rksc_tot.search.approximate.prompt_variants import PromptVariants, Start
+from rksc_tot.search.approximate.active import Approximations
+from rksc_tot.search.approximate.prompt_variants import Start
 from rksc_tot.search.validation import Fault, prompt_fault
 
 CUT: dict[Finish, str] = {"length": "cut off before it ended", "budget": "cut off by the budget"}
@@ -56,12 +56,9 @@ class ThoughtGenerator:
         Of the search.
     names : tuple
         Seed and problem, which every random stream is named by.
-    states : bool
-        Whether thoughts are to be compared by their hidden states.
-    rivals : callable, optional
-        Of a node: when the branches after it may stop because one is decisive.
-    wordings : Wordings, optional
-        Where branches after the root start from besides the prompt.
+    approximations : Approximations
+        Where the first thoughts start from besides the prompt, whether thoughts are compared by their hidden states, and
+        when branches may stop because another one is decisive.
     """
 
     task: Task
@@ -69,9 +66,7 @@ class ThoughtGenerator:
     engine: Engine
     account: Account
     names: tuple[object, ...]
-    states: bool = False
-    rivals: Callable[[Node], RivalStop | None] = lambda node: None
-    wordings: PromptVariants | None = None
+    approximations: Approximations
 
     async def draft(
         self, wanted: Sequence[tuple[Node, Path, int]], *, temperature: float | None, round: int
@@ -106,9 +101,10 @@ class ThoughtGenerator:
         return drafts, cut
 
     async def _starts(self, node: Node, k: int) -> list[Start]:
-        if self.wordings is None or node.parent is not None or self.task.mode == "propose":
+        variants = self.approximations.prompt_variants
+        if variants is None or node.parent is not None or self.task.mode == "propose":
             return [Start(node._handle, True, range(k))]
-        return await self.wordings.deal(node._handle, k)
+        return await variants.deal(node._handle, k)
 
     def _sampling(self, temperature: float | None) -> Sampling:
         task = self.task
@@ -132,6 +128,7 @@ class ThoughtGenerator:
                 return Fault(raised)
             if fault := prompt_fault(suffix):
                 return Fault(f"propose_prompt {fault}")
+        early_exit = self.approximations.early_exit
         names = (*self.names, node.branch, *([f"round {round}"] if round else []))
         return GenerateRequest(
             handle=start.handle,
@@ -141,8 +138,8 @@ class ThoughtGenerator:
             stop=tuple(task.propose_stop if proposing else task.stop),
             keep_stop=task.keep_stop,
             suffix=suffix,
-            states=self.states and not proposing,
-            rivals=None if proposing else self.rivals(node),
+            states=self.approximations.sibling_merging is not None and not proposing,
+            rivals=None if proposing or early_exit is None else early_exit.rivals(node),
         )
 
     async def _replies(self, requests: Sequence[GenerateRequest]) -> list[list[Completion] | ContextOverflow]:

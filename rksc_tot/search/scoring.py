@@ -11,8 +11,8 @@ from rksc_tot.core.errors import RkscTotError, VerifierError
 from rksc_tot.core.events import Scored
 from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code, shown
 from rksc_tot.core.tree import Node, ReasoningTree
-from rksc_tot.engine.base import Engine
-from rksc_tot.search.approximate.early_exit import EarlyExit
+from rksc_tot.engine.base import Engine, LabelRequest, LabelScores
+from rksc_tot.search.approximate.active import Approximations
 from rksc_tot.search.limits import Limits
 from rksc_tot.search.validation import finite
 
@@ -70,8 +70,8 @@ class Scoring(Generic[S]):
         The search as the verifier sees it, and the verifier.
     engine, tree, limits
         Of the search.
-    early_exit : EarlyExit, optional
-        Which siblings need no verifier.
+    approximations : Approximations
+        Which siblings need no verifier, which passes may stop early, and the audit of both.
     emit : callable
         Gets every event, as kind and fields.
     """
@@ -83,11 +83,12 @@ class Scoring(Generic[S]):
         engine: Engine,
         tree: ReasoningTree,
         limits: Limits,
-        early_exit: EarlyExit | None,
+        approximations: Approximations,
         emit: Callable[..., None],
     ) -> None:
         self._search, self._verifier, self._engine, self._tree = search, verifier, engine, tree
-        self._limits, self._early_exit, self._emit = limits, early_exit, emit
+        self._limits, self._emit = limits, emit
+        self._early_exit, self._audit = approximations.early_exit, approximations.compression_audit
         self._works = False
 
     async def score(self, nodes: Sequence[Node]) -> list[tuple[Node, VerifierError]]:
@@ -109,6 +110,20 @@ class Scoring(Generic[S]):
             self._early_exit.review(audited)
             self._early_exit.review_rivals(nodes)
         return failed
+
+    async def label(self, requests: Sequence[LabelRequest], nodes: Sequence[Node] | None) -> list[LabelScores | None]:
+        """See ``Search.label``."""
+        early_exit = None if nodes is None else self._early_exit
+        if nodes is not None and early_exit is not None:
+            requests = [early_exit.allow_exit(*pair) for pair in zip(nodes, requests, strict=True)]
+        replies = list(await self._engine.label(requests, self._limits.account))
+        if early_exit is not None:
+            for reply in replies:
+                if reply is not None:
+                    early_exit.audit_exit(reply)
+        if self._audit:
+            await self._audit.audit_scores(requests, replies)
+        return replies
 
     async def _ask(self, nodes: Sequence[Node]) -> list[Score]:
         """One score a node. Raises VerifierError if the verifier raises anything, or gives another number of scores."""

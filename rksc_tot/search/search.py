@@ -16,13 +16,10 @@ from rksc_tot.core.plugins.user_code import shown
 from rksc_tot.core.seeds import stream_key
 from rksc_tot.core.task import Path, Task
 from rksc_tot.core.tree import Node, ReasoningTree
-from rksc_tot.engine.base import Account, CompressingEngine, Engine, LabelRequest, LabelScores, SharingEngine
+from rksc_tot.engine.base import Account, CompressingEngine, Engine, LabelRequest, LabelScores
 from rksc_tot.policies.ranking import Key, ranked
 from rksc_tot.search.answers import Answers
-from rksc_tot.search.approximate.compression_audit import AUDIT, CompressionAudit
-from rksc_tot.search.approximate.early_exit import EarlyExit
-from rksc_tot.search.approximate.prompt_variants import PromptVariants, other_variants
-from rksc_tot.search.approximate.sibling_merging import SiblingMerging
+from rksc_tot.search.approximate.active import Approximations
 from rksc_tot.search.expansion import ThoughtGenerator
 from rksc_tot.search.limits import Limits
 from rksc_tot.search.scoring import Scorer, Scoring
@@ -88,41 +85,17 @@ class Search:
         self.prompt, root_state = accept_root(task, problem)
         self._names = (seed, str(problem))
         self.rksc = rksc
-        self._early_exit = None if rksc is None else EarlyExit(rksc, engine, self.ledger, self.rng, self.warn)
-        self._sibling_merging = None
-        if rksc is not None and rksc.sibling is not None and isinstance(engine, SharingEngine):
-            self._sibling_merging = SiblingMerging(
-                rksc.sibling, rksc.audit, task, problem, engine, self.account, self.rng, self.warn
-            )
-        self._compression_audit = None
-        if isinstance(engine, CompressingEngine) and engine.compression is not None:
-            share = AUDIT if rksc is None else rksc.audit
-            self._compression_audit = CompressionAudit(share, engine, self.account, self.rng, self.warn)
-        self._prompt_variants = None
-        rule = None if rksc is None else rksc.prompt_reuse
-        variants = other_variants(task, problem, self.prompt)
-        if rule is not None and not variants:
-            raise ConfigError(
-                "prompt reuse is on, and the task has no prompt variants", hint="write Task.prompt_variants"
-            )
-        if variants:
-            self._prompt_variants = PromptVariants(variants, rule, engine, self.account, self._names, self.warn)
-        self._generator = ThoughtGenerator(
-            task,
-            problem,
-            engine,
-            self.account,
-            self._names,
-            self._sibling_merging is not None,
-            self._early_exit.rivals if self._early_exit else lambda node: None,
-            self._prompt_variants,
+        self._approximations = Approximations(
+            rksc, task, problem, self.prompt, engine, self.account, self._names, self.rng, self.warn
         )
         self._on_event: Callable[[Event], None] | None = None
+        self.generator = ThoughtGenerator(task, problem, engine, self.account, self._names, self._approximations)
         self._answers = Answers(task, problem, self.tree)
+        merging = self._approximations.sibling_merging
         self._tree_builder = TreeBuilder(
-            task, problem, engine, self.tree, self.limits, self._answers, self._emit, self._sibling_merging
+            task, problem, engine, self.tree, self.limits, self._answers, self._emit, merging
         )
-        self._scoring = Scoring(self, verifier, engine, self.tree, self.limits, self._early_exit, self._emit)
+        self._scoring = Scoring(self, verifier, engine, self.tree, self.limits, self._approximations, self._emit)
         root = self.tree.add()
         root._handle = engine.open(self.prompt, self.account)
         self._tree_builder.register(root, root_state)
@@ -214,14 +187,11 @@ class Search:
             return []
         with self.ledger.phase("expand"):
             admitted = [(node, self.path(node), count) for node, count in self.limits.admit_draws(wanted)]
-            drafts, cut = await self._generator.draft(admitted, temperature=temperature, round=round)
+            drafts, cut = await self.generator.draft(admitted, temperature=temperature, round=round)
             if cut:
                 self.limits.cut_short()
             children = self._tree_builder.build(drafts, merge)
-            if self._sibling_merging:
-                await self._sibling_merging.audit()
-            if self._compression_audit:
-                await self._compression_audit.audit(children)
+            await self._approximations.audit(children)
             return children
 
     async def rehydrate(self, nodes: Sequence[Node]) -> None:
@@ -278,17 +248,7 @@ class Search:
         ContextOverflow
             If a path and its question do not fit the context.
         """
-        early_exit = None if nodes is None else self._early_exit
-        if nodes is not None and early_exit is not None:
-            requests = [early_exit.allow_exit(*pair) for pair in zip(nodes, requests, strict=True)]
-        replies = list(await self.engine.label(requests, self.account))
-        if early_exit is not None:
-            for reply in replies:
-                if reply is not None:
-                    early_exit.audit_exit(reply)
-        if self._compression_audit:
-            await self._compression_audit.audit_scores(requests, replies)
-        return replies
+        return await self._scoring.label(requests, nodes)
 
     # -- choosing ----------------------------------------------------------------------------------------------------
 
@@ -383,9 +343,7 @@ class Search:
     def close(self) -> None:
         """Give back every handle and report no more events. The tree stays."""
         self._on_event = None
-        for part in (self._sibling_merging, self._prompt_variants):
-            if part:
-                part.close()
+        self._approximations.close()
         for node in self.tree:
             self._give_back(node._handle)
             node._handle = None

@@ -16,7 +16,7 @@ from rksc_tot.engine.transformers_engine.engine import TransformersEngine
 from rksc_tot.engine.transformers_engine.handle import KVHandle
 from rksc_tot.evaluation.arborkv.ablated_paths import left_out
 from rksc_tot.search import Search
-from rksc_tot.search.expansion import CandidateThought, ThoughtGenerator
+from rksc_tot.search.expansion import CandidateThought
 from rksc_tot.search.task_calls import accept_thought, read_answer, read_verdict, validated
 
 
@@ -75,13 +75,12 @@ async def _samples_at(search: Search, engine: TransformersEngine, tip: Tip) -> l
     spans = [range(above.length, own.length) for above, own in pairwise(handles)]
     features = [_features(engine, node, span, handles[-1]) for node, span in zip(nodes, spans, strict=True)]
     gaps = [range(0), *(span[:-1] for span in spans)]
-    writer = ThoughtGenerator(search.task, search.problem, engine, search.account, (search.seed, str(search.problem)))
     path = search.path(tip.node)
     async with left_out(engine, [(handles[-1], gap) for gap in gaps]) as copies:
         stand_ins = [tip.node.model_copy() for _ in copies]
         for stand_in, copy in zip(stand_ins, copies, strict=True):
             stand_in._handle = copy
-        drafts, _ = await writer.draft([(one, path, tip.k) for one in stand_ins], temperature=None, round=0)
+        drafts, _ = await search.generator.draft([(one, path, tip.k) for one in stand_ins], temperature=None, round=0)
         for draft in drafts:
             if draft.handle is not None:
                 engine.release(draft.handle)

@@ -1,0 +1,85 @@
+"""The approximations that are on in one search."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rksc_tot.core.errors import ConfigError
+from rksc_tot.core.task import Prompt, Task
+from rksc_tot.core.tree import Node
+from rksc_tot.engine.base import Account, CompressingEngine, Engine, SharingEngine
+from rksc_tot.search.approximate.compression_audit import AUDIT, CompressionAudit
+from rksc_tot.search.approximate.early_exit import EarlyExit
+from rksc_tot.search.approximate.prompt_variants import PromptVariants, other_variants
+from rksc_tot.search.approximate.settings import RKSC
+from rksc_tot.search.approximate.sibling_merging import SiblingMerging
+
+
+class Approximations:
+    """One attribute for each approximation; None where it is off.
+
+    Parameters
+    ----------
+    rksc : RKSC, optional
+        The settings, checked for the engine, the task and the verifier.
+    task, problem, prompt, engine, account
+        Of the search.
+    names : tuple
+        Seed and problem, which name every random stream.
+    rng : callable
+        The random stream of the search by that name.
+    warn : callable
+        Gets warnings, as topic and message.
+
+    Raises
+    ------
+    ConfigError
+        If prompt reuse is on and the task has one prompt only.
+    TaskError
+        If the prompt variants of the task cannot be used.
+    """
+
+    def __init__(
+        self,
+        rksc: RKSC | None,
+        task: Task,
+        problem: Any,
+        prompt: Prompt,
+        engine: Engine,
+        account: Account,
+        names: tuple[object, ...],
+        rng: Callable[..., random.Random],
+        warn: Callable[[str, str], None],
+    ) -> None:
+        self.early_exit = None if rksc is None else EarlyExit(rksc, engine, account.ledger, rng, warn)
+        self.sibling_merging = None
+        if rksc is not None and rksc.sibling is not None and isinstance(engine, SharingEngine):
+            self.sibling_merging = SiblingMerging(rksc.sibling, rksc.audit, task, problem, engine, account, rng, warn)
+        self.compression_audit = None
+        if isinstance(engine, CompressingEngine) and engine.compression is not None:
+            share = AUDIT if rksc is None else rksc.audit
+            self.compression_audit = CompressionAudit(share, engine, account, rng, warn)
+        self.prompt_variants = None
+        rule = None if rksc is None else rksc.prompt_reuse
+        variants = other_variants(task, problem, prompt)
+        if rule is not None and not variants:
+            raise ConfigError(
+                "prompt reuse is on, and the task has no prompt variants", hint="write Task.prompt_variants"
+            )
+        if variants:
+            self.prompt_variants = PromptVariants(variants, rule, engine, account, names, warn)
+
+    async def audit(self, children: Sequence[Node]) -> None:
+        """Audit what an expansion merged, and its new nodes."""
+        if self.sibling_merging:
+            await self.sibling_merging.audit()
+        if self.compression_audit:
+            await self.compression_audit.audit(children)
+
+    def close(self) -> None:
+        """Release every handle."""
+        for part in (self.sibling_merging, self.prompt_variants):
+            if part:
+                part.close()
