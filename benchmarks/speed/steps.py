@@ -42,7 +42,7 @@ class WatchedEngine(TransformersEngine):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self._unwatched, self._scheduler.step = self._scheduler.step, self._step  # type: ignore[method-assign]
+        self._unwatched, self.scheduler.step = self.scheduler.step, self._step  # type: ignore[method-assign]
 
     def _step(self) -> None:
         before = self.usage.rows

@@ -35,13 +35,13 @@ __all__ = ["PrefixTree", "Segment"]
 class PrefixTree:
     """All segments, and the slots they hold."""
 
-    def __init__(self, pool: SlotPool, policy: EvictionPolicy | None = None) -> None:
+    def __init__(self, pool: SlotPool, policy: EvictionPolicy | None = None, isolated: bool = False) -> None:
         self.pool = pool
         self.evicted_tokens = 0
         """Tokens that went to make room, so far."""
         self.flawed = False
         """Whether anything was ever reduced."""
-        self.isolated = False
+        self.isolated = isolated
         """Whether every prompt hangs from an origin of its own, so that no search finds what another has left. What is left of
         one is forgotten once its prompt is closed and nobody needs it."""
         self.relief: Callable[[int], None] | None = None

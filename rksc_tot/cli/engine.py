@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rksc_tot.engine.base import Engine
+    from rksc_tot.engine.transformers_engine.settings import EngineSettings
 
 
 def open_engine(
-    model: str | None, device: str = "cpu", dtype: str = "float32", memory: Mapping[str, Any] | None = None
+    model: str | None, device: str = "cpu", dtype: str = "float32", settings: EngineSettings | None = None
 ) -> Engine:
-    """The engine of a model, loaded without chatter. ``memory``: what is held where.
+    """The engine of a model, loaded without the messages of transformers.
 
     Importing torch and transformers makes a million objects that stay; without the garbage collector going through them
     again and again it takes three quarters of the time.
@@ -28,4 +28,4 @@ def open_engine(
         gc.enable()
     logging.set_verbosity_error()
     logging.disable_progress_bar()
-    return load_engine(model, device=device, dtype=dtype, **(memory or {}))
+    return load_engine(model, device=device, dtype=dtype, settings=settings)

@@ -26,7 +26,8 @@ class Budget(Settings):
     verifier_calls: int | None = Field(None, ge=1)
     seconds: float | None = Field(None, gt=0, allow_inf_nan=False)
     kv_bytes: Annotated[
-        int | None, BeforeValidator(lambda size: None if size is None else kv_bytes(size), json_schema_input_type=str)
+        int | None,
+        BeforeValidator(lambda size: None if size is None else kv_bytes(size, "kv_bytes"), json_schema_input_type=str),
     ] = None
 
 

@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from rksc_tot.core.errors import ConfigError
+from rksc_tot.core.errors import CacheError, ConfigError
 from rksc_tot.core.ledger import Ledger
 from rksc_tot.core.task import Prompt
 from rksc_tot.policies.asks import PromptReuse
@@ -56,6 +56,10 @@ class Account:
         """Whether the tokens that may be sampled are."""
         return self.tokens_left is not None or (self.run is not None and self.run.limited)
 
+    def kv_tokens(self, size: int) -> int | None:
+        """How many tokens of ``size`` bytes may be resident on it; None: any number."""
+        return None if self.kv_bytes is None else self.kv_bytes // size
+
     def draws_on(self, account: Account) -> bool:
         """Whether what it takes is taken from that one."""
         return self is account or (self.run is not None and self.run.draws_on(account))
@@ -69,6 +73,22 @@ class Account:
             self.tokens_left -= granted
         self.ledger.tokens_sampled += granted
         return granted
+
+
+def check_prompt_kv(tokens: int, token_bytes: int, account: Account, limit: int | None = None) -> None:
+    """Raise CacheError if a prompt has more tokens than ``limit``, or takes more KV than its account may hold."""
+    size = tokens * token_bytes
+    takes = f"the prompt's {tokens} tokens take {size} bytes of KV"
+    if limit is not None and tokens > limit:
+        raise CacheError(
+            f"{takes}, the budget holds {limit * token_bytes}",
+            hint="raise the KV budget, and leave room for the thoughts",
+        )
+    if account.kv_bytes is not None and size > account.kv_bytes:
+        raise CacheError(
+            f"{takes}, the search may hold {account.kv_bytes}",
+            hint="raise its budget of KV bytes, and leave room for the thoughts",
+        )
 
 
 class Usage(NamedTuple):
@@ -262,9 +282,26 @@ class SharingEngine(Engine, Protocol):
     async def open_variant(
         self, prompt: Prompt, reference: Any, rule: PromptReuse, account: Account, key: int
     ) -> tuple[Any, PromptReuseVerdict]:
-        """A handle for a prompt that says in other words what ``reference`` says, and what became of it.
+        """A handle for another wording of a prompt (ASKS, phrasing), and whether it stands on KV of the first wording.
 
-        It may stand on KV of the reference (ASKS, phrasing). ``key`` seeds the audit.
+        Parameters
+        ----------
+        prompt
+            As for :meth:`open`.
+        reference
+            An open handle of the first wording, whose KV is reused. It is made resident.
+        rule
+            When reused KV is kept.
+        account
+            The account that pays.
+        key
+            Seeds the audit: a key from :mod:`rksc_tot.core.seeds`.
+
+        Returns
+        -------
+        tuple
+            The handle and the decision. Unless reused KV was kept, the handle is exact and nothing of it is computed yet;
+            otherwise results from this handle on are approximate.
         """
         ...
 

@@ -487,7 +487,7 @@ def test_budget_and_eviction_are_handed_to_the_engine(monkeypatch):
     assert run("compare", "game24", PUZZLE, "--only", "ToT-BFS b=5", *memory).exit_code == 0
     assert len(given) == 2
     for *_, told in given:
-        assert (told["kv_budget"], told["eviction"].name) == (64 << 20, "lru")
+        assert (told.kv_budget, told.eviction.name) == (64 << 20, "lru")
 
 
 @pytest.mark.parametrize("command", ["solve", "compare"])

@@ -42,7 +42,7 @@ class Shadow:
         self.inexact = self.restored = 0
         self.worst = 0.0
         self.looked = 0
-        scheduler, arena = engine._scheduler, engine.forward.arena
+        scheduler, arena = engine.scheduler, engine.forward.arena
         self.said = []
         self._run, self._copy, self._compact = engine.forward.run, arena.copy, arena.compact
         self._go_on, self._add = scheduler._go_on, scheduler.add

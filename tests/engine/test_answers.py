@@ -42,7 +42,7 @@ def standing(engine, end):
     with engine.engine_thread.books():
         place = engine.cache.walk(engine.cache.origin, end.tokens)
         engine.cache.hold(place)
-    return KVHandle(engine, end.length, None, end.prompt_end, place=place)
+    return KVHandle(engine.engine_thread, end.length, None, end.prompt_end, place=place)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -145,10 +145,10 @@ async def test_what_is_asked_aside_is_exact_though_its_path_is_reduced_while_it_
     with engine, plain:
         (end,) = [engine.open("say yes no no no yes yes no yes", Account())]
         asking = asyncio.create_task(engine.label([ask(end, aside=True)], Account()))
-        while engine.forward_passes < 1:
+        while engine.usage.passes < 1:
             await asyncio.sleep(0)
         with engine.engine_thread.books():
-            (job,) = engine._scheduler.jobs
+            (job,) = engine.scheduler.jobs
             job.pause()  # as one is for which there is no room
             (above,) = [segment for segment in job.base.lineage() if segment.slots]
             engine.cache.reduce(above, [0])
@@ -186,13 +186,13 @@ async def test_what_was_asked_aside_and_is_not_wanted_any_more_leaves_nothing(pa
         root = engine.open("say yes no", Account())
         handles = [engine.extend(root, text) for text in (" and yes and so on", " or no, or yes, or no")]
         asking = asyncio.create_task(engine.label([ask(handle, aside=True) for handle in handles], Account()))
-        while engine.forward_passes < passes:
+        while engine.usage.passes < passes:
             await asyncio.sleep(0)
         assert engine.cache.pool.used
         asking.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asking
-        engine.settle()
+        engine.engine_thread.settle()
         assert engine.cache.pool.used == 0
         engine.check_integrity()
 

@@ -74,7 +74,7 @@ async def play(engine, rng):
     for handle in handles:
         engine.release(handle)
     engine.clear()
-    assert engine.kv_bytes == 0
+    assert engine.usage.kv_bytes == 0
 
 
 @pytest.mark.parametrize("make", [llama, mistral])

@@ -35,14 +35,14 @@ async def test_cancelling_gives_back_what_had_been_written():
         root = engine.open("say", Account())
         request = ask(root, k=32, max_tokens=200, stop=("a", "e", "o"))
         task = asyncio.create_task(engine.generate([request, ask(root, "b", k=2, max_tokens=1)], Account()))
-        while engine.forward_passes < 8:
+        while engine.usage.passes < 8:
             await asyncio.sleep(0.001)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
         engine.release(root)
         engine.clear()
-        assert engine.kv_bytes == 0
+        assert engine.usage.kv_bytes == 0
         assert list(engine.cache.segments()) == []
 
 

@@ -1,11 +1,12 @@
-"""``load_engine``: what is held where is looked up, and known to go together, before anything is loaded."""
+"""``load_engine`` checks all engine settings before it loads anything."""
 
 import pytest
 
 from rksc_tot.cache.offload.store import open_store
 from rksc_tot.core.errors import ConfigError
 from rksc_tot.engine import load_engine
-from rksc_tot.engine.transformers_engine.load import memory_settings
+from rksc_tot.engine.transformers_engine.settings import EngineSettings
+from rksc_tot.policies.compression.arborkv import ArborKV
 from rksc_tot.policies.compression.lossless import Lossless
 from rksc_tot.policies.compression.streaming_llm import Streaming
 
@@ -13,8 +14,8 @@ from rksc_tot.policies.compression.streaming_llm import Streaming
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"lossless": True}, "nothing reduces it - name a compression policy, or leave lossless out"),
-        ({"lossless": Lossless()}, "nothing reduces it"),
+        ({"lossless": True}, "nothing compresses it - name a compression policy, or leave lossless out"),
+        ({"lossless": Lossless()}, "nothing compresses it"),
         ({"offload_budget": "2GiB"}, "offload_budget is '2GiB', and nothing is offloaded - set offload to cpu or disk"),
         ({"offload_folder": "/"}, "offload_folder is '/', and nothing is offloaded"),
         ({"offload": "cpu", "offload_folder": "/"}, "offload to cpu has no use for the folder"),
@@ -32,22 +33,43 @@ from rksc_tot.policies.compression.streaming_llm import Streaming
             for wrong in ("no", "yes", "", 0, 2, [], None, Lossless)
         ),
         ({"eviction": "fifo"}, "no eviction policy 'fifo'"),
+        ({"max_batch_tokens": 0}, "max_batch_tokens: should be greater than or equal to 1, not 0"),
+        ({"max_batch_tokens": True}, "max_batch_tokens: should be a valid integer, not True"),
+        ({"pack": "no"}, "pack: should be a valid boolean, not 'no'"),
+        ({"kv_bugdet": 1}, "there is no setting 'kv_bugdet' - its settings are kv_budget, eviction"),
     ],
 )
-def test_what_cannot_work_is_refused_before_anything_is_loaded(settings, says):
+def test_wrong_settings_are_refused_before_anything_is_loaded(settings, says):
     with pytest.raises(ConfigError) as refused:
         load_engine("/no/such/model", **settings)
     assert says in str(refused.value)
 
 
-def test_what_goes_together_is_looked_up():
-    found = memory_settings(kv_budget="1MiB", eviction="lru", compress="streaming", lossless=True, offload="cpu")
-    assert (found["kv_budget"], found["eviction"].name, found["compress"]) == (1 << 20, "lru", Streaming())
-    assert (found["lossless"], found["offload"], found["offload_budget"]) == (True, "cpu", "1GiB")
-    assert memory_settings() == memory_settings(offload_budget="1GiB")
+def test_settings_are_looked_up_once_and_keep_every_value():
+    settings = EngineSettings(kv_budget="1MiB", eviction="lru", compress="streaming", lossless=True, offload="cpu")
+    assert (settings.kv_budget, settings.eviction.name, settings.compress) == (1 << 20, "lru", Streaming())
+    assert (settings.lossless, settings.offload, settings.offload_budget) == (Lossless(), "cpu", 1 << 30)
+    assert EngineSettings(offload_budget="1024MiB") == EngineSettings()
+    assert EngineSettings.of(settings, {}) is settings
+    assert EngineSettings.of(settings, {"kv_budget": 9}) == settings.model_copy(update={"kv_budget": 9})
+    assert EngineSettings.of(None, {"kv_budget": 9}).kv_budget == 9
 
 
-def test_the_engine_is_made_of_it(tmp_path):
+@pytest.mark.parametrize(
+    ("settings", "lossy"),
+    [
+        ({}, False),
+        ({"compress": "streaming"}, True),
+        ({"compress": "streaming", "lossless": True}, False),
+        ({"compress": "arborkv"}, False),
+        ({"compress": ArborKV(rehydrate=False)}, True),
+    ],
+)
+def test_only_work_from_compressed_kv_is_lossy(settings, lossy):
+    assert EngineSettings(**settings).lossy is lossy
+
+
+def test_the_engine_uses_the_settings(tmp_path):
     how = {
         "compress": Streaming(budget=9),
         "lossless": Lossless(horizon=5),
@@ -69,7 +91,7 @@ def test_the_engine_is_made_of_it(tmp_path):
         )
 
 
-def test_a_store_of_ones_own_is_used():
+def test_a_store_of_the_user_is_used_and_closed_with_the_engine():
     store = open_store("cpu", "1MiB")
     with load_engine(offload=store):
         pass

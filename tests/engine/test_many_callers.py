@@ -71,7 +71,7 @@ def forget(engine, kept):
     assert [s for s in engine.cache.segments() if s.handles or s.pins] == []
     engine.clear()
     assert list(engine.cache.segments()) == []
-    assert engine.kv_bytes == 0
+    assert engine.usage.kv_bytes == 0
     assert engine.usage.waiting == 0
 
 
@@ -169,8 +169,8 @@ async def test_requests_cancelled_at_any_moment_leave_nothing_and_hurt_nobody(se
         for n in doomed:
             for _ in range(chance.randrange(60)):
                 await asyncio.sleep(0)
-            passes = engine.forward_passes + chance.randrange(4)
-            while engine.forward_passes < passes and engine.usage.waiting:
+            passes = engine.usage.passes + chance.randrange(4)
+            while engine.usage.passes < passes and engine.usage.waiting:
                 await asyncio.sleep(0)
             tasks[n].cancel()
         found = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), PATIENCE)
@@ -196,7 +196,7 @@ async def test_closing_at_any_moment_ends_every_request_on_every_loop(seed):
         tasks = [asyncio.create_task(work(engine, Account(), name, [])) for name in "468"]
         started.wait(PATIENCE)
         passes = chance.randrange(25)
-        while engine.forward_passes < passes and not all(task.done() for task in tasks):
+        while engine.usage.passes < passes and not all(task.done() for task in tasks):
             await asyncio.sleep(0)
         await asyncio.to_thread(engine.close) if seed % 2 else engine.close()
         found = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), PATIENCE)

@@ -24,7 +24,7 @@ async def test_what_is_still_being_written_is_never_reduced(monkeypatch):
     ) as engine:
 
         def watched(self, segment, count):
-            writing = [job for job in engine._scheduler.jobs if isinstance(job, Generation) and not job.ended]
+            writing = [job for job in engine.scheduler.jobs if isinstance(job, Generation) and not job.ended]
             seen["waiting"] += any(not job.running for job in writing)
             seen["reduced"] += 1
             for job in writing:

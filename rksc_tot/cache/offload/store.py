@@ -321,7 +321,7 @@ def open_store(
     if isinstance(named, OffloadStore):
         if named.closed:
             raise ConfigError("this offload store is closed", hint="open another one")
-        if folder is not None or limit != OFFLOAD_BUDGET:
+        if folder is not None or kv_bytes(limit) != kv_bytes(OFFLOAD_BUDGET):
             raise ConfigError("this offload store has a budget and a place of its own", hint="leave others out")
         return named
     if named not in ("cpu", "disk"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 import typer
 
@@ -12,6 +12,8 @@ from rksc_tot.cli.options.arguments import importable_here, settings_of
 from rksc_tot.cli.options.config_file import Config
 from rksc_tot.core.errors import ConfigError
 from rksc_tot.core.plugins.user_code import shown
+from rksc_tot.core.sizes import kv_bytes
+from rksc_tot.engine.transformers_engine.settings import EngineKeywords, EngineSettings
 
 if TYPE_CHECKING:
     from rksc_tot.core.task import Task
@@ -20,8 +22,12 @@ if TYPE_CHECKING:
 PAIR = re.compile(r'\w+=(?:"(?:\\.|[^"\\])*"|,(?!\w+=)|[^,])*', re.DOTALL)
 """``setting=value``; in quotes a value may contain anything."""
 
-How = tuple[str | None, str, str, dict[str, Any]]
-"""Model, device, dtype, and what is held where: what an engine is opened with."""
+How = tuple[str | None, str, str, EngineSettings]
+"""Model, device, dtype and all other settings: what an engine is opened with."""
+
+
+def _default(setting: str) -> Any:
+    return EngineSettings.model_fields[setting].default
 
 
 @dataclass(frozen=True)
@@ -32,21 +38,22 @@ class ModelOptions:
     model: Annotated[str | None, typer.Option(help="Hub id, folder or GGUF file. Default: the embedded model.")] = None
     device: Annotated[str, typer.Option(help="Where the model computes, such as cuda or cuda:1.")] = "cpu"
     dtype: Annotated[str, typer.Option(help="Of its numbers: float32, bfloat16 or float16.")] = "float32"
-    kv_budget: Annotated[str, typer.Option("--kv-budget", help="Most KV to keep in memory, such as 64MiB.")] = "1GiB"
+    kv_budget: Annotated[str, typer.Option("--kv-budget", help="Most KV to keep in memory, such as 64MiB.")] = _default(
+        "kv_budget"
+    )
 
-    def how(self, **memory: Any) -> How:
-        """How to open the engine. ``memory``: what else there is to say of it than the KV budget.
+    def how(self, **settings: Unpack[EngineKeywords]) -> How:
+        """How to open the engine. ``settings``: of the engine, besides the KV budget.
 
         Raises
         ------
         ConfigError
-            If the model's name is empty, which would read as no name, or the budget is no size.
+            If the model's name is empty, which would read as no name, or a setting is out of range.
         """
-        from rksc_tot.core.sizes import kv_bytes
-
         if self.model is not None and not self.model.strip():
             raise ConfigError("--model is empty", hint="name a model, or leave it out for the embedded one")
-        return self.model, self.device, self.dtype, {"kv_budget": kv_bytes(self.kv_budget, "--kv-budget")} | memory
+        settings["kv_budget"] = kv_bytes(self.kv_budget, "--kv-budget")
+        return self.model, self.device, self.dtype, EngineSettings(**settings)
 
 
 @dataclass(frozen=True)
@@ -58,7 +65,7 @@ class EngineOptions(ModelOptions):
         typer.Option(
             help="What goes first when that is full: rsbcm, lru, lfu, random or none; or your own, as a task."
         ),
-    ] = "rsbcm"
+    ] = _default("eviction")
     compress: Annotated[
         str | None,
         typer.Option(
@@ -79,7 +86,7 @@ class EngineOptions(ModelOptions):
         str | None,
         typer.Option(help="Where KV goes that leaves memory, to be copied back: cpu or disk. Default: nowhere."),
     ] = None
-    offload_budget: Annotated[str, typer.Option(help="Most KV to hold there.")] = "1GiB"
+    offload_budget: Annotated[str, typer.Option(help="Most KV to hold there.")] = _default("offload_budget")
     offload_folder: Annotated[  # no Path, of which an empty one is the current folder
         str | None,
         typer.Option(metavar="<path>", help="Where the file of --offload disk is. Default: among temporary files."),
@@ -93,9 +100,6 @@ class EngineOptions(ModelOptions):
         ConfigError
             If it does not, or what is kept was fitted to another task.
         """
-        from rksc_tot.core.sizes import kv_bytes
-        from rksc_tot.engine.transformers_engine.load import memory_settings
-
         kv_bytes(self.kv_budget, "--kv-budget")
         kv_bytes(self.offload_budget, "--offload-budget")
         importable_here(self.eviction)
@@ -104,23 +108,20 @@ class EngineOptions(ModelOptions):
         if fit is not None and task is not None:  # the model is looked at once it is there
             fit.check(model=fit.model, weights=fit.weights, layers=fit.layers, task=task.name or type(task).__name__)
         return self.how(
-            **memory_settings(
-                kv_budget=self.kv_budget, eviction=self.eviction, compress=policy, lossless=self.lossless,
-                offload=self.offload, offload_budget=self.offload_budget, offload_folder=self.offload_folder,
-            )
+            eviction=self.eviction, compress=policy, lossless=self.lossless,
+            offload=self.offload, offload_budget=self.offload_budget, offload_folder=self.offload_folder,
         )  # fmt: skip
 
     def told(self, how: How) -> dict[str, Any]:
         """What results depend on of how the engine was opened; of what makes room only where that decides what is left."""
-        model, device, dtype, memory = how
-        policy, lossless = memory["compress"], memory["lossless"]
+        model, device, dtype, settings = how
         told: dict[str, Any] = {"model": model or "embedded", "device": device, "dtype": dtype}
-        if policy is not None:
-            told["compress"] = policy.told()
-            told["lossless"] = lossless
-            if not (lossless or getattr(policy, "rehydrate", False)):
-                told |= {name: memory[name] for name in ("kv_budget", "offload", "offload_budget")}
-                told["eviction"] = memory["eviction"].name
+        if settings.compress is not None:
+            told["compress"] = settings.compress.told()
+            told["lossless"] = bool(settings.lossless)
+        if settings.lossy:
+            told |= {name: getattr(settings, name) for name in ("kv_budget", "offload", "offload_budget")}
+            told["eviction"] = settings.eviction.name
         return told
 
 

@@ -26,6 +26,10 @@ class Settings(BaseModel):
         try:
             super().__init__(**values)
         except ValidationError as error:
+            for fault in error.errors(include_url=False):
+                said = fault.get("ctx", {}).get("error")
+                if isinstance(said, ConfigError):  # raised by a validator, which has named setting and range itself
+                    raise said from None
             fields = type(self).model_fields
             hint = f"its settings are {', '.join(fields)}" if fields else "it has no settings"
             raise ConfigError(f"{self._called(values)}: {sentence(error)}", hint=hint) from None

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from rksc_tot.cache.arena import Arena
 from rksc_tot.cache.prefix_tree import PrefixTree, Segment
@@ -36,7 +36,7 @@ _log = logging.getLogger("rksc_tot")
 
 
 class Drafter:
-    """Has generations drafted and verified, in turn. ``limit``: tokens that may be resident on an account."""
+    """Has generations drafted and verified, in turn. ``token_bytes``: KV bytes of one token."""
 
     def __init__(
         self,
@@ -44,9 +44,9 @@ class Drafter:
         compressor: Compressor,
         tree: PrefixTree,
         arena: Arena,
-        limit: Callable[[Account], int | None],
+        token_bytes: int,
     ) -> None:
-        self.limit = limit
+        self.token_bytes = token_bytes
         self.settings = settings
         self.compressor = compressor
         self.tree = tree
@@ -154,7 +154,7 @@ class Drafter:
 
     def _copy(self, job: Generation, tip: Segment, twin: Segment, tokens: range) -> None:
         """Give these tokens of a segment of a twin the KV they have on the path to ``tip``."""
-        if (limit := self.limit(job.account)) is not None:
+        if (limit := job.account.kv_tokens(self.token_bytes)) is not None:
             self.tree.make_room_within(len(tokens), limit, job.account)
         self.tree.make_room(len(tokens))
         slots = self.tree.pool.allocate(len(tokens))

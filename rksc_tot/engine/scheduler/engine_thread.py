@@ -36,6 +36,11 @@ class EngineThread:
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="rksc-engine")
         self._idle_threads = idle_threads()
 
+    def check_usable(self) -> None:
+        """Raise EngineError if the engine is closed."""
+        if self.closed:
+            raise EngineError(CLOSED, hint="load it again")
+
     def later(self, act: Callable[[], None]) -> None:
         """Have something done to the books before the next step."""
         self._inbox.append(act)
@@ -47,6 +52,11 @@ class EngineThread:
             while self._inbox:
                 self._inbox.popleft()()
             yield
+
+    def settle(self) -> None:
+        """Do what was left in the inbox now."""
+        with self.books():
+            pass
 
     def submit(self, work: Callable[[], T]) -> Future[T]:
         """Have work done in the thread, with the books. Raises EngineError if the engine is closed."""
@@ -83,8 +93,7 @@ class EngineThread:
         self.later(begin)
         try:
             while not made or not all(job.ended for job in jobs):
-                if self.closed:
-                    raise EngineError(CLOSED, hint="load it again")
+                self.check_usable()
                 await self._turn()
             failed = [error for error in (*made, *(job.error for job in jobs)) if error is not None]
             if failed:

@@ -35,13 +35,20 @@ class Scheduler:
     """All running jobs of one model. At most ``max_rows`` rows are computed in one pass; a row's KV takes ``token_bytes``."""
 
     def __init__(
-        self, forward: Forward, tree: PrefixTree, max_rows: int, token_bytes: int, compressor: Compressor | None = None
+        self,
+        forward: Forward,
+        tree: PrefixTree,
+        max_rows: int,
+        token_bytes: int,
+        compressor: Compressor | None = None,
+        drafter: Drafter | None = None,
+        offloader: Offloader | None = None,
     ) -> None:
         self.forward = forward
         self.compressor = compressor
-        self.drafter: Drafter | None = None
+        self.drafter = drafter
         """What has generations drafted, where they are."""
-        self.offloader: Offloader | None = None
+        self.offloader = offloader
         """Where KV goes that leaves the arena, if anywhere."""
         self.token_bytes = token_bytes
         self.max_rows = max_rows
@@ -250,7 +257,7 @@ class Scheduler:
 
     def limit(self, account: Account) -> int | None:
         """Tokens that may be resident on an account, if that is limited."""
-        return None if account.kv_bytes is None else account.kv_bytes // self.token_bytes
+        return account.kv_tokens(self.token_bytes)
 
     def _make_way(self, stuck: Job, full: CacheError) -> None:
         """Nothing fits: what was drafted goes; then audits fail; else the youngest running job is paused; the only one, or what

@@ -1,24 +1,23 @@
-"""Full KV in place of reduced: to go on exactly, or to see what the reduction did."""
+"""The full KV of compressed paths: computed to go on exactly from there, or to measure what compression changes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from torch import Tensor
 
+from rksc_tot.cache.prefix_tree import PrefixTree, Segment
 from rksc_tot.engine.base import Account
 from rksc_tot.engine.jobs.label import Distribution
+from rksc_tot.engine.scheduler.engine_thread import EngineThread
 from rksc_tot.engine.transformers_engine.handle import KVHandle
-
-if TYPE_CHECKING:
-    from rksc_tot.cache.prefix_tree import PrefixTree, Segment
-    from rksc_tot.engine.transformers_engine.engine import TransformersEngine
 
 
 class AuditPaths:
-    """Where paths are computed on the side: what they have in common once, unless their prompts end elsewhere, since the last
-    bits depend on that.
+    """Copies of paths for audit jobs, isolated from all other paths.
+
+    The copies share their common prefix, but only those whose prompts end at the same token: the last bits of a result
+    depend on where the prompt ends.
     """
 
     def __init__(self, tree: PrefixTree) -> None:
@@ -26,16 +25,20 @@ class AuditPaths:
         self._origins: dict[int, Segment] = {}  # by where the prompt ends
 
     def path(self, handle: KVHandle) -> Segment:
-        """The end of the path of a handle there, to be held before the next one is asked for."""
+        """The end of the copy of a handle's path. Hold it before asking for the next one."""
         origin = self._origins.setdefault(handle.prompt_end, self._tree.private_root())
         return self._tree.walk(origin, handle.tokens)
 
 
-async def rehydrate(engine: TransformersEngine, handles: Sequence[KVHandle], account: Account) -> list[bool]:
-    """Make paths whole: what was let go of, or computed upon what was left, is computed or copied back. False where the
-    deadline came first.
+async def rehydrate(thread: EngineThread, handles: Sequence[KVHandle], account: Account) -> list[bool]:
+    """Compute or copy back the full KV of paths, in place of compressed KV and of KV computed from it.
+
+    Returns
+    -------
+    list of bool
+        For each path whether its KV is full now; False where the deadline came first.
     """
-    tree = engine.cache
+    tree = thread.scheduler.tree
 
     def make() -> list[Distribution]:
         for handle in handles:
@@ -44,44 +47,51 @@ async def rehydrate(engine: TransformersEngine, handles: Sequence[KVHandle], acc
                     tree.rewind(segment)
                     break
             if tree.missing(handle.segment, exact=True):
-                handle.segment.logits = None  # they do not tell that the path is whole
+                handle.segment.logits = None  # logits alone do not show that the path is full
         jobs = [Distribution(tree, handle.segment, account).after(handle.prompt_end) for handle in handles]
         for job in jobs:
             job.exact = True
         return jobs
 
-    return [job.result is not None for job in await engine.engine_thread.run(make)]
+    return [job.result is not None for job in await thread.run(make)]
 
 
 async def against_full(
-    engine: TransformersEngine, handles: Sequence[KVHandle], account: Account
+    thread: EngineThread, handles: Sequence[KVHandle], account: Account
 ) -> list[tuple[float, bool] | None]:
-    """How the next token after paths differs from what it is upon all their KV: KL(full || as it is) in nats, and whether the
-    likeliest is the same. None where the deadline came first.
+    """How compression changes the next token after paths. The full KV is computed on isolated copies and dropped.
 
-    The full KV is computed on the side, and forgotten.
+    Returns
+    -------
+    list
+        For each path KL(full || as it is) in nats and whether the likeliest token is the same; None where the deadline
+        came first.
 
     Raises
     ------
     CacheError
-        If there is no room for that.
+        If there is no room for the full KV.
     """
-    tree = engine.cache
+    tree = thread.scheduler.tree
 
     def make() -> list[Distribution]:
         jobs: list[Distribution] = []
-        aside = AuditPaths(tree)
+        copies = AuditPaths(tree)
         for handle in handles:
-            jobs.append(Distribution(tree, aside.path(handle), account, aside=True).after(handle.prompt_end))
+            jobs.append(Distribution(tree, copies.path(handle), account, aside=True).after(handle.prompt_end))
             jobs.append(Distribution(tree, handle.segment, account).after(handle.prompt_end))
         return jobs
 
-    return compared([job.result for job in await engine.engine_thread.run(make)])
+    return compared([job.result for job in await thread.run(make)])
 
 
 def compared(read: Sequence[object]) -> list[tuple[float, bool] | None]:
-    """KL of every other of these next-token distributions (log-probabilities ``[V]``) from the one before it, in nats, and
-    whether the likeliest token is the same; None where one of them is.
+    """Compare next-token distributions (log-probabilities ``[V]``) pair by pair: the first with the second, and so on.
+
+    Returns
+    -------
+    list
+        For each pair KL(first || second) in nats and whether the likeliest token is the same; None where one is missing.
     """
     found: list[tuple[float, bool] | None] = []
     for a, b in zip(read[::2], read[1::2], strict=True):

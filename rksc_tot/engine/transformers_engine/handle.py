@@ -1,31 +1,47 @@
-"""What a search holds of a path in the engine."""
+"""A search's hold on a path in the engine."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rksc_tot.cache.prefix_tree import Segment
+from rksc_tot.core.errors import EngineError
 from rksc_tot.core.task import Message
+from rksc_tot.engine.scheduler.engine_thread import EngineThread
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from rksc_tot.engine.transformers_engine.engine import TransformersEngine
 
 
 class KVHandle:
     """A token path. Its KV is resident, or computed again when the path is visited.
 
-    ``length``: tokens from the start of the prompt; ``prompt_end``: those of the prompt. ``prompt``: whether a search is open on
-    it. ``place``: where it stands in the prefix tree, None until the engine gets to it.
+    Attributes
+    ----------
+    thread
+        The thread of the engine that gave this handle out.
+    length
+        Tokens from the start of the prompt.
+    messages
+        The chat messages that the prompt was made of; None: it was plain text.
+    prompt_end
+        Tokens of the prompt.
+    place
+        The segment of the prefix tree that ends where the path ends. None until the engine thread has put the path there.
+    prompt
+        Whether this is the prompt of an open search.
+    released
+        Whether the handle was given back.
+    states
+        ``[layers, hidden]`` of the row that predicts the end of a thought, where the thought was generated with ``states``.
     """
 
-    __slots__ = ("length", "messages", "owner", "place", "prompt", "prompt_end", "released", "states")
+    __slots__ = ("length", "messages", "place", "prompt", "prompt_end", "released", "states", "thread")
 
     def __init__(
         self,
-        owner: TransformersEngine,
+        thread: EngineThread,
         length: int,
         messages: Sequence[Message] | None,
         prompt_end: int,
@@ -34,23 +50,34 @@ class KVHandle:
         prompt: bool = False,
         states: Tensor | None = None,
     ) -> None:
-        self.owner = owner
+        self.thread = thread
         self.length = length
         self.messages = messages
         self.prompt_end = prompt_end
         self.place = place
         self.prompt = prompt
         self.released = False
-        self.states = states  # [L, H] of the row that predicts the end of a thought generated with ``states``
+        self.states = states
 
     @property
     def segment(self) -> Segment:
-        """The segment at whose end it stands."""
+        """The segment that ends where the path ends; waits for the engine thread if need be."""
         if self.place is None:
-            self.owner.settle()
+            self.thread.settle()
         return self.place  # type: ignore[return-value]  # settled
 
     @property
     def tokens(self) -> list[int]:
         """All token ids of the path."""
         return [token for segment in self.segment.lineage() for token in segment.tokens]
+
+
+def check_handles(handles: Sequence[Any], thread: EngineThread) -> None:
+    """Raise EngineError unless all of these are unreleased handles of the engine that runs on ``thread``."""
+    for handle in handles:
+        if not isinstance(handle, KVHandle) or handle.thread is not thread:
+            raise EngineError(
+                f"{handle!r} is not a handle of this engine", hint="use what open, extend and generate gave"
+            )
+        if handle.released:
+            raise EngineError("this handle was released", hint="keep a node's handle until you are done with the node")

@@ -17,14 +17,13 @@ from torch import Tensor
 from rksc_tot.cache.prefix_tree import Segment
 from rksc_tot.core.errors import CacheError, EngineError, RkscTotError
 from rksc_tot.core.seeds import stream_key
-from rksc_tot.core.task import Prompt
 from rksc_tot.engine.attention.plan import Block
 from rksc_tot.engine.base import Account
 from rksc_tot.engine.jobs.job import Job
 from rksc_tot.engine.jobs.layer_readers import StateKeeper
 from rksc_tot.engine.scheduler.batch import compute, schedule
+from rksc_tot.engine.scheduler.engine_thread import EngineThread
 from rksc_tot.engine.scheduler.scheduler import Scheduler
-from rksc_tot.engine.transformers_engine.engine import TransformersEngine
 from rksc_tot.engine.transformers_engine.handle import KVHandle
 from rksc_tot.engine.transformers_engine.kv_splice import compute_rest, overlap, take_over
 from rksc_tot.engine.transformers_engine.rope_shift import PROBES, RopeShift, find_rotation
@@ -223,70 +222,39 @@ def _book(account: Account, verdict: ReuseDecision) -> None:
         record.flips += not verdict.audit.same
 
 
-async def open_variant(
-    engine: TransformersEngine,
-    sharing: PromptReuser,
-    prompt: Prompt,
+async def reuse(
+    reuser: PromptReuser,
+    thread: EngineThread,
+    exact: KVHandle,
     reference: KVHandle,
     rule: PromptReuse,
     account: Account,
-    key: int = 0,
-) -> tuple[KVHandle, ReuseDecision]:
-    """A handle for a prompt that says in other words what ``reference`` says, and what became of it.
+    key: int,
+) -> tuple[Segment | None, ReuseDecision]:
+    """:meth:`PromptReuser.open` in the engine thread, for two open handles.
 
-    Parameters
-    ----------
-    engine, sharing
-        The engine, and the one :class:`PromptReuser` on its stepper.
-    prompt
-        As for :meth:`~rksc_tot.engine.base.Engine.open`.
-    reference
-        An open handle whose KV is lent; it is made resident.
-    rule
-        When what was taken over is kept.
-    account
-        Who pays.
-    key
-        Seeds the audit: a key from :mod:`rksc_tot.core.seeds`.
-
-    Returns
-    -------
-    tuple
-        The handle is exact, and nothing of it computed yet, unless ``verdict.kept``. Then its KV, and whatever follows it, is
-        not quite what the prompt alone would give.
+    Where this raises, a segment that was made is dropped, and so is ``exact``.
 
     Raises
     ------
     UnsupportedModel
         If the model's positions are not rotary.
     EngineError
-        If the handle is not of this engine, or the forward pass fails.
+        If the forward pass fails.
     """
-    engine._check(reference)
-    exact = engine.open(prompt, account)
 
-    def work() -> tuple[Segment | None, ReuseDecision]:
-        return sharing.open(exact.segment, reference.segment, rule, account, key)
+    def give_up(done: Future[tuple[Segment | None, ReuseDecision]]) -> None:
+        with thread.books():
+            exact.released = True
+            thread.scheduler.tree.drop(exact.segment, prompt=True)
+            if not done.cancelled() and done.exception() is None and (branch := done.result()[0]) is not None:
+                thread.scheduler.tree.drop(branch)
 
-    task = engine.engine_thread.submit(work)
+    task = thread.submit(lambda: reuser.open(exact.segment, reference.segment, rule, account, key))
     try:
-        branch, verdict = await asyncio.wrap_future(task)
+        return await asyncio.wrap_future(task)
     except BaseException as error:
-        task.add_done_callback(lambda done: _give_up(engine, exact, done))
+        task.add_done_callback(give_up)
         if isinstance(error, Exception) and not isinstance(error, RkscTotError):
             raise EngineError(f"the forward pass failed: {type(error).__name__}: {error}") from error
         raise
-    if branch is None:
-        return exact, verdict
-    handle = KVHandle(engine, branch.end, exact.messages, branch.end, place=branch)
-    engine.release(exact)
-    return handle, verdict
-
-
-def _give_up(engine: TransformersEngine, exact: KVHandle, done: Future[tuple[Segment | None, ReuseDecision]]) -> None:
-    """Nobody waits any more: give back what was opened."""
-    with engine.engine_thread.books():
-        exact.released = True
-        engine.cache.drop(exact.segment, prompt=True)
-        if not done.cancelled() and done.exception() is None and (branch := done.result()[0]) is not None:
-            engine.cache.drop(branch)

@@ -33,7 +33,9 @@ async def left_out(
     def make() -> None:
         for handle, gap in wanted:
             place = _copy(engine, handle.segment, gap)
-            copies.append(KVHandle(engine, handle.length, handle.messages, handle.prompt_end, place=place))
+            copies.append(
+                KVHandle(engine.engine_thread, handle.length, handle.messages, handle.prompt_end, place=place)
+            )
             sizes.append(len(place.slots))
 
     def forget() -> None:

@@ -19,7 +19,7 @@ def costs():
     with engine:
         found = asyncio.run(Checked(plain, engine, task.question).grow(task.prompt, DEPTH, 1))
         engine.check_integrity()
-        assert engine.kv_bytes == 0
+        assert engine.usage.kv_bytes == 0
     return found
 
 

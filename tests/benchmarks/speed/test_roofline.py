@@ -62,7 +62,7 @@ def test_a_prefill_step_computes_the_whole_prompt_on_a_cold_engine(bench):
     roof, step = bench.prefill(50, 3)
     assert roof.shape == step.shape == (1, 3)
     assert [count for count in rows if count] == [50] * 4
-    assert bench.engine.kv_bytes == 0
+    assert bench.engine.usage.kv_bytes == 0
 
 
 def test_steps_that_never_have_the_rows_are_not_passed_over(bench):

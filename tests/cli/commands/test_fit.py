@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 from rksc_tot.cli.commands import app as cli
 from rksc_tot.cli.exits import USAGE
+from rksc_tot.engine.transformers_engine.settings import EngineSettings
 from rksc_tot.evaluation.arborkv import fit as arborkv
 from rksc_tot.evaluation.arborkv.fit import MEASURING, Feature
 from rksc_tot.policies.compression.arborkv import ArborKV
@@ -139,5 +140,6 @@ def test_the_policy_that_measures_is_the_one_the_engine_gets(monkeypatch):
     monkeypatch.setattr("rksc_tot.cli.engine.open_engine", lambda *how: opened.append(how) or player())
     run("fit", "arborkv", "game24", *PUZZLES, "--device", "cuda", "--kv-budget", "2GiB")
     [(model, device, dtype, memory)] = opened
-    assert (model, device, dtype, memory) == (None, "cuda", "float32", {"kv_budget": 2 << 30, "compress": MEASURING})
+    settings = EngineSettings(kv_budget=2 << 30, compress=MEASURING)
+    assert (model, device, dtype, memory) == (None, "cuda", "float32", settings)
     assert ArborKV(rehydrate=False) == MEASURING

@@ -58,7 +58,7 @@ def test_a_file_says_what_options_would(opened):
     """
     line = ["--seed", "5", "--max-tokens", "900", "--max-seconds", "60", "--set", "k=6", "--set", "b=2"]
     assert solved(config=config) == solved(*line, "--kv-budget", "8MiB")
-    assert [how[-1]["kv_budget"] for how in opened] == [8 << 20] * 2
+    assert [how[-1].kv_budget for how in opened] == [8 << 20] * 2
 
 
 def test_the_command_line_goes_before_the_file(opened):
@@ -67,7 +67,7 @@ def test_the_command_line_goes_before_the_file(opened):
     assert found["seed"] == 6
     assert found["strategy"] == {"name": "bfs", "k": 7, "b": 5}
     [how] = opened
-    assert (how[-1]["kv_budget"], how[-1]["lossless"], how[-1]["compress"].name) == (9 << 20, False, "streaming")
+    assert (how[-1].kv_budget, how[-1].lossless, how[-1].compress.name) == (9 << 20, False, "streaming")
 
 
 def test_a_policy_and_the_settings_of_a_strategy_may_be_tables(opened):
@@ -81,21 +81,21 @@ def test_a_policy_and_the_settings_of_a_strategy_may_be_tables(opened):
         k = 6
     """
     assert solved(config=config)["strategy"]["k"] == 6
-    assert opened[0][-1]["compress"] == RandomAttention(budget=40, sets="one", pin_prompt=False)
+    assert opened[0][-1].compress == RandomAttention(budget=40, sets="one", pin_prompt=False)
     config = '[compress]\nname = "arborkv"\ntheta = [0.5, -1, 2]\n'
     solved("--set", "k=6", config=config)
-    assert opened[1][-1]["compress"].theta == (0.5, -1, 2)
+    assert opened[1][-1].compress.theta == (0.5, -1, 2)
     solved("--set", "k=6", config='[compress]\nname = "streaming"\n')
-    assert opened[2][-1]["compress"].name == "streaming"
+    assert opened[2][-1].compress.name == "streaming"
 
 
 def test_a_size_may_be_a_number_of_bytes_there_too(opened):
     config = "kv-budget = 1000000\nmax-kv = 800_000\noffload = 'cpu'\noffload-budget = 2000000\n[set]\nk = 6\n"
     assert solved(config=config)["budget"] == {"kv_bytes": 800_000}
     memory = opened[0][-1]
-    assert (memory["kv_budget"], memory["offload_budget"]) == (1_000_000, "2000000")
+    assert (memory.kv_budget, memory.offload_budget) == (1_000_000, 2_000_000)
     solved(config="kv-budget = 0x" + "f" * 8000 + "\n[set]\nk = 6\n")
-    assert opened[1][-1]["kv_budget"] == MOST
+    assert opened[1][-1].kv_budget == MOST
 
 
 def test_an_option_that_must_be_given_may_be_given_there():

@@ -348,7 +348,7 @@ async def test_what_was_drawn_upon_less_is_not_exact_though_its_path_is_made_who
         with engine.engine_thread.books():
             engine.cache.reduce(root.segment, [0, len(root.tokens) - 1])
         writing = asyncio.create_task(engine.generate([GenerateRequest(root, (2,), HOT, 20)], account))
-        while engine.forward_passes < 6:
+        while engine.usage.passes < 6:
             await asyncio.sleep(0)
         with engine.engine_thread.books():
             engine.cache.rewind(root.segment)
@@ -400,8 +400,8 @@ async def test_a_path_is_made_whole_though_others_ask_for_less_of_it():
 
 
 async def rehydrate_in_a_while(engine, handle, n):
-    until = engine.forward_passes + 4 * n
-    while engine.forward_passes < until:
+    until = engine.usage.passes + 4 * n
+    while engine.usage.passes < until:
         await asyncio.sleep(0)
     return await engine.rehydrate([handle], Account())
 

@@ -63,7 +63,7 @@ class Watched:
     """Calls ``look`` with each path on which a generation stands, whenever paths have been brought down."""
 
     def __init__(self, engine, look):
-        compress_over_budget = engine._scheduler.compressor.compress_over_budget
+        compress_over_budget = engine.scheduler.compressor.compress_over_budget
 
         def watched(jobs):
             compress_over_budget(jobs)
@@ -74,7 +74,7 @@ class Watched:
                         self.looked += 1
                         look(job, tip.lineage())
 
-        engine._scheduler.compressor.compress_over_budget = watched
+        engine.scheduler.compressor.compress_over_budget = watched
 
 
 PATHS = {
@@ -109,7 +109,7 @@ async def test_a_path_holds_no_more_than_it_may_and_what_must_stay(make, policy,
 
     with make(compress=policy, max_batch_tokens=rows) as engine:
         watched, account = Watched(engine, look), Account()
-        compressor = engine._scheduler.compressor
+        compressor = engine.scheduler.compressor
         down, compressor.compress = compressor.compress, compress
         handles = await grow(engine, account)
         assert watched.looked > 100

@@ -36,7 +36,7 @@ async def visits(engine, account, rounds=3, k=3, tokens=24):
     engine.check_integrity()
     for handle in ends:
         engine.release(handle)
-    engine.settle()
+    engine.engine_thread.settle()
     return texts
 
 
@@ -151,13 +151,13 @@ def test_with_lossless_drafts_resident_kv_stays_within_a_budget_that_all_of_it_e
     budget = peak // 4
     with make(compress=RandomAttention(budget=16, recent=4), lossless=True, kv_budget=budget, offload="cpu") as engine:
         most = []
-        compute = engine._scheduler._compute
+        compute = engine.scheduler._compute
 
         def watched(claims):
             compute(claims)
             most.append(engine.cache.pool.used * engine.bytes_per_token)
 
-        engine._scheduler._compute = watched
+        engine.scheduler._compute = watched
         account = Account()
         assert asyncio.run(visits(engine, account)) == texts
         assert max(most) <= budget

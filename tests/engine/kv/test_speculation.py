@@ -239,7 +239,7 @@ def test_programs_at_once_are_no_matter_to_each_other_nor_is_who_is_cancelled(ma
 
     async def together(engine):
         found = await asyncio.gather(*(impatient(engine, *which) for which in zip(programs, patience, strict=True)))
-        engine.settle()
+        engine.engine_thread.settle()
         assert engine.usage.waiting == 0
         assert [s for s in engine.cache.segments() if s.pins] == []
         engine.check_integrity()
@@ -415,7 +415,7 @@ def test_a_deadline_cuts_off_what_would_have_been_written(make, wanted, passes):
     run_pass = engine.forward.run
 
     def run_some(*arguments):
-        if engine.forward_passes == passes:
+        if engine.usage.passes == passes:
             account.deadline = 0.0
         return run_pass(*arguments)
 
@@ -449,7 +449,7 @@ def test_generations_and_drafts_for_which_there_is_no_room_end_in_a_sentence(mak
 
 async def drafting(engine):
     """Until a draft is being written; its pass may be running."""
-    while not any(isinstance(job, DraftJob) for job in list(engine._scheduler.jobs)):
+    while not any(isinstance(job, DraftJob) for job in list(engine.scheduler.jobs)):
         await asyncio.sleep(0)
 
 
@@ -465,8 +465,8 @@ async def test_whoever_is_cancelled_leaves_nothing_behind(make, wanted):
         beside.cancel()
         with pytest.raises(asyncio.CancelledError):
             await beside
-        engine.settle()
-        assert engine._scheduler.jobs == []
+        engine.engine_thread.settle()
+        assert engine.scheduler.jobs == []
         (reply,) = await engine.generate([ask(root)], Account())
         assert written(reply) == wanted[0][0]
         held(engine, [root, *(completion.handle for completion in reply)])
@@ -481,8 +481,8 @@ async def test_an_engine_that_is_closed_meanwhile_ends_what_runs(make):
     engine.close()
     with pytest.raises(EngineError, match="the engine is closed"):
         await task
-    engine.settle()
-    assert engine._scheduler.jobs == []
+    engine.engine_thread.settle()
+    assert engine.scheduler.jobs == []
     assert [s for s in engine.cache.segments() if s.pins] == []
     engine.check_integrity()
     verified = account.ledger.verified

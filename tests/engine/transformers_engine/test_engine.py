@@ -146,7 +146,7 @@ async def test_an_evicted_path_is_recomputed_and_nothing_changes():
                 (found,) = await engine.generate([ask(completion.handle, f"{name}{i}", 3)], account)
                 seen.append(texts(found))
         engine.check_integrity()
-        return seen, account.ledger, engine.kv_bytes
+        return seen, account.ledger, engine.usage.kv_bytes
 
     with TransformersEngine(llama(len(tokenizer)), tokenizer) as engine:
         roomy, _, size = await run(engine)
@@ -154,7 +154,7 @@ async def test_an_evicted_path_is_recomputed_and_nothing_changes():
     budget = size // 3
     with TransformersEngine(llama(len(tokenizer)), tokenizer, kv_budget=budget, max_batch_tokens=16) as engine:
         tight, ledger, _ = await run(engine)
-        assert engine.kv_bytes <= budget
+        assert engine.usage.kv_bytes <= budget
         assert engine.cache.evicted_tokens > 0
     assert tight == roomy
     assert ledger.peak_kv_bytes <= budget
@@ -253,7 +253,7 @@ async def test_releasing_everything_empties_the_cache(engine):
     for handle in [root, *(c.handle for c in [*first, *second])]:
         engine.release(handle)
     engine.clear()
-    assert engine.kv_bytes == 0
+    assert engine.usage.kv_bytes == 0
     assert list(engine.cache.segments()) == []
     with pytest.raises(EngineError, match="released"):
         engine.release(root)
@@ -296,7 +296,7 @@ async def test_cancelling_a_request_frees_what_it_pinned(engine):
         await task
     engine.release(root)
     engine.clear()
-    assert engine.kv_bytes == 0
+    assert engine.usage.kv_bytes == 0
 
 
 def test_threads_with_event_loops_of_their_own_share_an_engine(engine):
@@ -338,9 +338,8 @@ async def test_a_path_never_outgrows_the_context(engine):
 def test_settings_out_of_range_name_the_value():
     tokenizer = build_tokenizer()
     for wrong in (0, -1, "x", 2.5, True, None):
-        with pytest.raises(ConfigError) as refused:
+        with pytest.raises(ConfigError, match=f"max_batch_tokens: should be .*, not {wrong!r}"):
             TransformersEngine(llama(len(tokenizer)), tokenizer, max_batch_tokens=wrong)
-        assert str(refused.value) == f"max_batch_tokens is {wrong!r} - use a whole number, at least 1"
     with pytest.raises(ConfigError, match="lossless is 'no' - it takes True, False or a Lossless object"):
         TransformersEngine(llama(len(tokenizer)), tokenizer, compress="streaming", lossless="no")
     with pytest.raises(ConfigError, match="KV budget of 10 bytes"):

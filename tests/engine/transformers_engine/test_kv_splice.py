@@ -29,7 +29,7 @@ ALL = {"gate": "lead", "threshold": -1e9}
 def share(engine, rule, prompt=BRANCH, reference=REFERENCE, account=None, sharing=None, key=0):
     """Open a reference and a branch; returns reference handle, branch handle, verdict."""
     account = account or Account()
-    sharing = sharing or PromptReuser(engine._scheduler)
+    sharing = sharing or PromptReuser(engine.scheduler)
     lender = engine.open(reference, account)
     return lender, *asyncio.run(open_variant(engine, sharing, prompt, lender, rule, account, key))
 
@@ -247,7 +247,7 @@ def test_a_prompt_that_is_resident_needs_no_sharing(byte_engine):
 
 
 def test_what_was_taken_over_is_not_lent_on(byte_engine):
-    sharing, account = PromptReuser(byte_engine._scheduler), Account()
+    sharing, account = PromptReuser(byte_engine.scheduler), Account()
     _, branch, _ = share(byte_engine, PromptReuse(**ALL), sharing=sharing)
     other = f"Once more. {PROBLEM}So"
     _, verdict = asyncio.run(open_variant(byte_engine, sharing, other, branch, PromptReuse(**ALL), account))
@@ -257,7 +257,7 @@ def test_what_was_taken_over_is_not_lent_on(byte_engine):
 
 
 def test_the_ledger_says_what_was_shared_and_what_audits_found(byte_engine):
-    account, sharing = Account(), PromptReuser(byte_engine._scheduler)
+    account, sharing = Account(), PromptReuser(byte_engine.scheduler)
     _, branch, verdict = share(byte_engine, PromptReuse(**ALL, audit=1), account=account, sharing=sharing)
     record = account.ledger.prompt_reuse
     exact = byte_engine.forward.plain(branch.tokens)[-1].double().log_softmax(-1)
@@ -299,7 +299,7 @@ def test_kv_that_is_not_a_number_sends_back_with_the_reason(byte_engine):
 
 
 def test_a_pass_that_fails_leaves_nothing(byte_engine, monkeypatch):
-    sharing = PromptReuser(byte_engine._scheduler)
+    sharing = PromptReuser(byte_engine.scheduler)
     sharing.rotation()
     lender = byte_engine.open(REFERENCE, Account())
     text(byte_engine, lender)
@@ -313,7 +313,7 @@ def test_a_pass_that_fails_leaves_nothing(byte_engine, monkeypatch):
 
 @pytest.mark.parametrize("started", [False, True])
 def test_a_request_that_is_cancelled_leaves_nothing(byte_engine, monkeypatch, started):
-    sharing = PromptReuser(byte_engine._scheduler)
+    sharing = PromptReuser(byte_engine.scheduler)
     sharing.rotation()
     lender = byte_engine.open(REFERENCE, Account())
     text(byte_engine, lender)

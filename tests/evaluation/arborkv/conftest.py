@@ -18,7 +18,7 @@ def shared_engine():
 def engine(shared_engine):
     yield shared_engine
     shared_engine.clear()
-    assert shared_engine.kv_bytes == 0  # nobody forgot a handle, or a copy
+    assert shared_engine.usage.kv_bytes == 0  # nobody forgot a handle, or a copy
     shared_engine.check_integrity()
 
 

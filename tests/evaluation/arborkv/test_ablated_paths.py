@@ -81,10 +81,10 @@ async def test_it_matters_what_is_left_out(engine, path):
 
 
 async def test_the_path_itself_is_not_touched(engine, path):
-    before, held = await written(engine, [path]), engine.kv_bytes
+    before, held = await written(engine, [path]), engine.usage.kv_bytes
     async with left_out(engine, [(path, range(path.prompt_end, path.length - 1))] * 3) as copies:
         await written(engine, copies)
-        assert engine.kv_bytes > held
+        assert engine.usage.kv_bytes > held
     engine.clear()
     assert all(segment.whole for segment in path.segment.lineage())
     assert await written(engine, [path]) == before
@@ -92,7 +92,7 @@ async def test_the_path_itself_is_not_touched(engine, path):
 
 async def test_copies_go_with_the_block_whatever_ends_it(engine, path):
     engine.clear()
-    held = engine.kv_bytes
+    held = engine.usage.kv_bytes
     seen = []
 
     async def use():
@@ -103,7 +103,7 @@ async def test_copies_go_with_the_block_whatever_ends_it(engine, path):
 
     with pytest.raises(ZeroDivisionError):
         await use()
-    assert engine.kv_bytes == held
+    assert engine.usage.kv_bytes == held
     assert seen[0].released
 
 
@@ -135,5 +135,5 @@ async def test_no_room_for_the_copies_is_an_error_that_leaves_nothing():
                 pytest.fail("it was copied")
         small.release(prompt)
         small.clear()
-        assert small.kv_bytes == 0
+        assert small.usage.kv_bytes == 0
         small.check_integrity()

@@ -114,7 +114,7 @@ def test_a_search_finds_the_same_whatever_others_have_left_or_are_doing(policy):
     with load_engine(compress=compress, **memory) as engine:
         first = solve("game24", "4 5 6 10", engine=engine, rksc=RKSC(audit=0.0), **SEARCH)
         assert first.ledger.compression.rows > 0
-        assert engine.kv_bytes == 0  # nobody would ever read on from there
+        assert engine.usage.kv_bytes == 0  # nobody would ever read on from there
         solve("game24", "4 5 6 10", engine=engine, seed=1, **SEARCH)
         again = solve("game24", "4 5 6 10", engine=engine, rksc=RKSC(audit=0.0), **SEARCH)
         assert again.tree == first.tree
@@ -122,7 +122,7 @@ def test_a_search_finds_the_same_whatever_others_have_left_or_are_doing(policy):
             same = {"rksc": RKSC(audit=0.0), **SEARCH}
             for outcome in solve_many("game24", ["4 5 6 10"] * 3, engine=engine, concurrency=3, **same):
                 assert outcome.result.tree == first.tree
-        assert engine.kv_bytes == 0
+        assert engine.usage.kv_bytes == 0
         engine.check_integrity()
 
 
@@ -158,13 +158,13 @@ async def test_what_a_search_shares_with_others_it_shares_only_where_that_change
 async def test_a_search_that_is_cancelled_leaves_nothing_either(passes):
     with load_engine(compress=KEEP) as engine:
         searching = asyncio.create_task(asolve("game24", "4 5 6 10", engine=engine, **SEARCH))
-        while engine.forward_passes < passes:
+        while engine.usage.passes < passes:
             await asyncio.sleep(0)
         searching.cancel()
         with pytest.raises(asyncio.CancelledError):
             await searching
-        engine.settle()
-        assert engine.kv_bytes == 0
+        engine.engine_thread.settle()
+        assert engine.usage.kv_bytes == 0
         engine.check_integrity()
 
 

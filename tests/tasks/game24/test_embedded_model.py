@@ -61,7 +61,7 @@ def test_nothing_is_computed_twice_and_most_prefill_is_saved(engine):
 def test_a_search_gives_everything_back(engine):
     solve("game24", PUZZLE, engine=engine, strategy=SEARCH, verifier="lm_value")
     engine.clear()
-    assert engine.kv_bytes == 0
+    assert engine.usage.kv_bytes == 0
 
 
 def test_the_same_seed_grows_the_same_tree_and_another_seed_another(engine):

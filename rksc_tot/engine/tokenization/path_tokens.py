@@ -1,0 +1,84 @@
+"""Tokens of what is put on a path: a prompt, a thought, a question. All are checked against the model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rksc_tot.core.errors import ContextOverflow, EngineError
+from rksc_tot.core.task import Message, Prompt
+from rksc_tot.engine.tokenization.chat import following_tokens, prompt_tokens
+from rksc_tot.engine.tokenization.text import continuation, label_tokens
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+
+class PathTokenizer:
+    """A tokenizer for one model.
+
+    Parameters
+    ----------
+    tokenizer
+        The model's tokenizer.
+    vocabulary
+        How many token ids the model knows.
+    context
+        Most tokens of a path.
+
+    Raises
+    ------
+    ContextOverflow
+        By each method, if the path becomes longer than the context.
+    EngineError
+        By each method, if the tokenizer gives an id that the model does not know.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, vocabulary: int, context: int) -> None:
+        self.tokenizer = tokenizer
+        self.vocabulary = vocabulary
+        self.context = context
+        self._labels: dict[tuple[str, ...], list[list[int]]] = {}
+
+    def prompt(self, prompt: Prompt) -> list[int]:
+        """Tokens of a prompt; at least one token of the context is left free."""
+        ids = prompt_tokens(self.tokenizer, prompt)
+        if len(ids) >= self.context:
+            raise ContextOverflow(
+                f"the prompt has {len(ids)} tokens, the model's context holds {self.context}",
+                hint="shorten the prompt",
+            )
+        return self._known(ids)
+
+    def thought(self, text: str, length: int) -> list[int]:
+        """Tokens of a text after a path of ``length`` tokens."""
+        ids = continuation(self.tokenizer, text)
+        if length + len(ids) > self.context:
+            raise ContextOverflow(
+                f"{length} + {len(ids)} tokens exceed the context of {self.context}", hint="propose shorter thoughts"
+            )
+        return self._known(ids)
+
+    def question(self, messages: Sequence[Message] | None, words: Prompt, length: int) -> list[int]:
+        """Tokens of a question after a path of ``length`` tokens that began with ``messages`` (None: with plain text)."""
+        ids = following_tokens(self.tokenizer, messages, words)
+        if length + len(ids) > self.context:
+            raise ContextOverflow(
+                f"a path of {length} tokens and a question of {len(ids)} exceed the context of {self.context}",
+                hint="shorten the question or the thoughts",
+            )
+        return self._known(ids)
+
+    def labels(self, labels: tuple[str, ...]) -> list[list[int]]:
+        """For each label the token ids that it may begin with; see :func:`~rksc_tot.engine.tokenization.text.label_tokens`."""
+        if labels not in self._labels:
+            self._labels[labels] = label_tokens(self.tokenizer, labels)
+        return self._labels[labels]
+
+    def _known(self, ids: list[int]) -> list[int]:
+        if ids and max(ids) >= self.vocabulary:
+            raise EngineError(
+                f"the tokenizer gave id {max(ids)}, the model knows {self.vocabulary}",
+                hint="load the tokenizer that belongs to the model",
+            )
+        return ids

@@ -1,0 +1,95 @@
+"""Puts an engine together: everything that runs behind the calls of :class:`TransformersEngine`."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rksc_tot.cache.arena import Arena
+from rksc_tot.cache.offload.store import OffloadStore, open_store
+from rksc_tot.cache.prefix_tree import PrefixTree
+from rksc_tot.cache.slot_pool import SlotPool
+from rksc_tot.core.errors import ConfigError
+from rksc_tot.engine.kv.compression import compressor, see_attention
+from rksc_tot.engine.kv.offloading import Offloader
+from rksc_tot.engine.kv.speculation import Drafter
+from rksc_tot.engine.model.forward import Forward
+from rksc_tot.engine.model.info import bytes_per_token
+from rksc_tot.engine.model.probe import Capabilities, probe
+from rksc_tot.engine.model.process_tuning import keep_freed_memory
+from rksc_tot.engine.scheduler.scheduler import Scheduler
+from rksc_tot.engine.transformers_engine.settings import EngineSettings
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+
+@dataclass(frozen=True)
+class EngineParts:
+    """What an engine is made of.
+
+    Attributes
+    ----------
+    forward
+        Runs forward passes of the model.
+    capabilities
+        What the model was proved to do.
+    bytes_per_token
+        KV bytes of one token.
+    tree
+        The prefix tree: which path holds which KV.
+    scheduler
+        Decides what the next forward pass computes.
+    store
+        Where evicted KV is copied; None: nowhere.
+    """
+
+    forward: Forward
+    capabilities: Capabilities
+    bytes_per_token: int
+    tree: PrefixTree
+    scheduler: Scheduler
+    store: OffloadStore | None
+
+
+def build(model: PreTrainedModel, name: str, settings: EngineSettings) -> EngineParts:
+    """The parts of an engine. Where this raises, the model is as it was.
+
+    Raises
+    ------
+    UnsupportedModel
+        If trees decoded on this model do not equal plain forward passes.
+    ConfigError
+        If a setting does not fit this model.
+    """
+    if model.device.type == "cpu":
+        keep_freed_memory()
+    arena = Arena(1 << 62)
+    forward, capabilities = probe(model, arena, packed=settings.pack)
+    with ExitStack() as refused:
+        refused.callback(forward.give_back)
+        size = bytes_per_token(forward, arena)
+        arena.limit = _tokens(settings.kv_budget, size, "a KV budget")
+        if settings.eviction.heeds_attention:
+            see_attention(forward, f"eviction by {settings.eviction.name}", name)
+        tree = PrefixTree(SlotPool(arena.limit, size), settings.eviction, isolated=settings.lossy)
+        compresses, drafter = None, None
+        if settings.compress is not None:
+            compresses = compressor(settings.compress, tree, forward, name)
+            drafter = Drafter(settings.lossless, compresses, tree, arena, size) if settings.lossless else None
+        store = open_store(settings.offload, settings.offload_budget, settings.offload_folder)
+        if store is not None:
+            _tokens(store.limit, size, "an offload budget")
+            store.take()
+        offloader = None if store is None else Offloader(store, tree, arena)
+        scheduler = Scheduler(forward, tree, settings.max_batch_tokens, size, compresses, drafter, offloader)
+        refused.pop_all()
+    return EngineParts(forward, capabilities, size, tree, scheduler, store)
+
+
+def _tokens(budget: int, size: int, what: str) -> int:
+    """How many tokens of ``size`` bytes a budget holds, at least one."""
+    if budget < size:
+        raise ConfigError(f"{what} of {budget} bytes", hint=f"one token of this model takes {size} bytes")
+    return budget // size
