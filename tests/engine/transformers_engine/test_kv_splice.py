@@ -15,7 +15,6 @@ from rksc_tot.engine.base import Account, GenerateRequest, Sampling
 from rksc_tot.engine.model import hf_compat as compat
 from rksc_tot.engine.model.forward import Forward
 from rksc_tot.engine.transformers_engine.kv_splice import overlap
-from rksc_tot.engine.transformers_engine.prompt_reuse import PromptReuser, open_variant
 from rksc_tot.engine.transformers_engine.rope_shift import find_rotation
 from rksc_tot.policies.asks import PromptReuse
 from rksc_tot.tasks.game24.tokenizer import build_tokenizer
@@ -26,12 +25,11 @@ REFERENCE, BRANCH = f"Solve: {PROBLEM}Answer", f"Here is a longer question. {PRO
 ALL = {"gate": "lead", "threshold": -1e9}
 
 
-def share(engine, rule, prompt=BRANCH, reference=REFERENCE, account=None, sharing=None, key=0):
+def share(engine, rule, prompt=BRANCH, reference=REFERENCE, account=None, key=0):
     """Open a reference and a branch; returns reference handle, branch handle, verdict."""
     account = account or Account()
-    sharing = sharing or PromptReuser(engine.scheduler)
     lender = engine.open(reference, account)
-    return lender, *asyncio.run(open_variant(engine, sharing, prompt, lender, rule, account, key))
+    return lender, *asyncio.run(engine.open_variant(prompt, lender, rule, account, key))
 
 
 def text(engine, handle, tokens=8):
@@ -247,18 +245,18 @@ def test_a_prompt_that_is_resident_needs_no_sharing(byte_engine):
 
 
 def test_what_was_taken_over_is_not_lent_on(byte_engine):
-    sharing, account = PromptReuser(byte_engine.scheduler), Account()
-    _, branch, _ = share(byte_engine, PromptReuse(**ALL), sharing=sharing)
+    account = Account()
+    _, branch, _ = share(byte_engine, PromptReuse(**ALL))
     other = f"Once more. {PROBLEM}So"
-    _, verdict = asyncio.run(open_variant(byte_engine, sharing, other, branch, PromptReuse(**ALL), account))
+    _, verdict = asyncio.run(byte_engine.open_variant(other, branch, PromptReuse(**ALL), account))
     assert not verdict.kept
     assert "took over" in verdict.why
     assert account.ledger.prefill_tokens == 0
 
 
 def test_the_ledger_says_what_was_shared_and_what_audits_found(byte_engine):
-    account, sharing = Account(), PromptReuser(byte_engine.scheduler)
-    _, branch, verdict = share(byte_engine, PromptReuse(**ALL, audit=1), account=account, sharing=sharing)
+    account = Account()
+    _, branch, verdict = share(byte_engine, PromptReuse(**ALL, audit=1), account=account)
     record = account.ledger.prompt_reuse
     exact = byte_engine.forward.plain(branch.tokens)[-1].double().log_softmax(-1)
     shared = branch.segment.logits.double().log_softmax(-1)
@@ -299,21 +297,21 @@ def test_kv_that_is_not_a_number_sends_back_with_the_reason(byte_engine):
 
 
 def test_a_pass_that_fails_leaves_nothing(byte_engine, monkeypatch):
-    sharing = PromptReuser(byte_engine.scheduler)
+    sharing = byte_engine._reuser
     sharing.rotation()
     lender = byte_engine.open(REFERENCE, Account())
     text(byte_engine, lender)
     before = byte_engine.cache.pool.used
     monkeypatch.setattr("rksc_tot.engine.transformers_engine.prompt_reuse.compute_rest", lambda *_: 1 / 0)
     with pytest.raises(EngineError, match="ZeroDivisionError"):
-        asyncio.run(open_variant(byte_engine, sharing, BRANCH, lender, PromptReuse(**ALL), Account()))
+        asyncio.run(byte_engine.open_variant(BRANCH, lender, PromptReuse(**ALL), Account()))
     assert byte_engine.cache.pool.used == before
     byte_engine.check_integrity()
 
 
 @pytest.mark.parametrize("started", [False, True])
 def test_a_request_that_is_cancelled_leaves_nothing(byte_engine, monkeypatch, started):
-    sharing = PromptReuser(byte_engine.scheduler)
+    sharing = byte_engine._reuser
     sharing.rotation()
     lender = byte_engine.open(REFERENCE, Account())
     text(byte_engine, lender)
@@ -329,7 +327,7 @@ def test_a_request_that_is_cancelled_leaves_nothing(byte_engine, monkeypatch, st
     monkeypatch.setattr(sharing, "open", slow)
 
     async def cancelled():
-        request = asyncio.create_task(open_variant(byte_engine, sharing, BRANCH, lender, PromptReuse(**ALL), Account()))
+        request = asyncio.create_task(byte_engine.open_variant(BRANCH, lender, PromptReuse(**ALL), Account()))
         while started and not running.is_set():
             await asyncio.sleep(0.001)
         await asyncio.sleep(0)
