@@ -16,6 +16,7 @@ from rksc_tot.core.task import Question, Reject, Task, function_task
 from rksc_tot.engine.mock.engine import MockEngine
 from rksc_tot.strategies import BFS, DFS, Strategy
 from rksc_tot.verifiers import Likelihood, verifier
+from tests.patience import PATIENCE
 
 
 def make_task(**options):
@@ -255,7 +256,7 @@ def test_any_other_error_passes_with_the_best_so_far_and_gives_back_the_handles(
 async def test_a_cancelled_search_has_its_best_so_far():
     async def wait(problem, path):
         began.set()
-        await asyncio.sleep(20)
+        await asyncio.sleep(PATIENCE)
 
     began = asyncio.Event()
     results = []
@@ -441,7 +442,7 @@ def test_leaving_a_stream_stops_the_search_with_the_best_so_far(after, strategy)
 async def test_leaving_an_async_stream_cancels_the_search_and_keeps_the_best_so_far():
     @verifier(timeout=None)
     async def wait(problem, path):
-        await asyncio.sleep(20)
+        await asyncio.sleep(PATIENCE)
 
     engine = make_engine()
     run = astream(make_task(), 1, engine=engine, verifier=wait)
@@ -479,4 +480,4 @@ def test_searching_needs_neither_torch_nor_transformers():
         "import sys, rksc_tot.api.solve, rksc_tot.api.check_task, rksc_tot.engine.mock.engine, rksc_tot.strategies, rksc_tot.verifiers\n"
         "assert not {'torch', 'transformers'} & set(sys.modules), 'imported'"
     )
-    subprocess.run([sys.executable, "-P", "-c", program], check=True, timeout=60)
+    subprocess.run([sys.executable, "-P", "-c", program], check=True, timeout=PATIENCE)

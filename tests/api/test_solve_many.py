@@ -21,6 +21,7 @@ from rksc_tot.core.errors import ConfigError, ContextOverflow, EngineError, Task
 from rksc_tot.core.task import function_task
 from rksc_tot.engine.mock.engine import MockEngine
 from rksc_tot.strategies import BFS, Strategy
+from tests import patience
 from tests.game24_player import player, write
 
 PUZZLES = ["4 5 6 10", "1 2 3 4", "2 5 8 11", "1 1 4 6", "1 1 3 8", "3 3 8 8"]
@@ -220,7 +221,7 @@ def test_searches_go_on_while_the_loop_works():
         return "x\n"
 
     for _ in solve_many(make_task(), range(6), engine=MockEngine(writer), concurrency=5):
-        assert written.wait(20)  # problem 5 is started when the first outcome is taken
+        assert written.wait(patience.PATIENCE)  # problem 5 is started when the first outcome is taken
 
 
 def test_a_generator_that_raises_is_heard_after_the_outcomes_of_what_runs():
@@ -332,7 +333,7 @@ async def test_a_run_that_is_closed_by_somebody_else_ends():
     while run.tally.finished < 10:
         await asyncio.sleep(0)
     await run.aclose()
-    assert len(await asyncio.wait_for(consumer, 20)) >= 10
+    assert len(await asyncio.wait_for(consumer, patience.PATIENCE)) >= 10
     assert (engine.handles, run.tally.stopped) == (0, "cancelled")
 
 

@@ -16,11 +16,11 @@ from rksc_tot.core.errors import ConfigError, RkscTotError
 from rksc_tot.core.task import function_task
 from rksc_tot.engine.mock.engine import MockEngine
 from rksc_tot.strategies import Strategy
+from tests.patience import PATIENCE
 
 TASK = function_task(
     prompt=lambda problem: f"go {problem}\n", is_solution=lambda problem, path: len(path) == 2, max_thoughts=2
 )
-STUCK = 60  # seconds after which a test that hangs fails
 
 
 def make_engine():
@@ -41,7 +41,7 @@ def hold():
 def test_a_source_may_wait_for_what_the_loop_gives_it():
     given = queue.Queue()
     given.put(0)
-    run = solve_many(TASK, iter(lambda: given.get(timeout=STUCK), None), engine=make_engine(), concurrency=4)
+    run = solve_many(TASK, iter(lambda: given.get(timeout=PATIENCE), None), engine=make_engine(), concurrency=4)
     seen = []
     for outcome in run:
         seen.append(outcome.problem)
@@ -52,7 +52,7 @@ def test_a_source_may_wait_for_what_the_loop_gives_it():
 async def test_searches_go_on_while_a_source_makes_its_reader_wait(hold):
     def source():
         yield "a"
-        assert hold.wait(STUCK)
+        assert hold.wait(PATIENCE)
         yield "b"
 
     run = asolve_many(TASK, source(), engine=make_engine(), concurrency=4)
@@ -65,13 +65,13 @@ async def test_searches_go_on_while_a_source_makes_its_reader_wait(hold):
 
 def plain(hold):
     yield "a"
-    hold.wait(STUCK)
+    hold.wait(PATIENCE)
     raise AssertionError("waited for")
 
 
 async def asynchronous(hold):
     yield "a"
-    await asyncio.sleep(STUCK)
+    await asyncio.sleep(PATIENCE)
     raise AssertionError("waited for")
 
 
@@ -123,7 +123,7 @@ def test_no_thread_is_left_of_a_run():
         if outcome.id > 3:
             break
     list(solve_many(TASK, range(3), engine=make_engine()))
-    until = time.monotonic() + STUCK
+    until = time.monotonic() + PATIENCE
     while set(threading.enumerate()) - before and time.monotonic() < until:
         time.sleep(0.01)
     assert set(threading.enumerate()) <= before
@@ -190,7 +190,7 @@ going = iter({what})
 next(going)
 {last}
 """
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=STUCK)
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE)
     assert ended.returncode == (1 if "raise" in last else 0)
     assert "ignored" not in ended.stderr
     assert ended.stderr.count("Traceback") == ended.returncode
@@ -208,5 +208,5 @@ going = iter({what})
 while next(going) and not e.handles:
     pass
 """
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=STUCK)
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE)
     assert (ended.stdout, ended.stderr) == ("0\n", "")

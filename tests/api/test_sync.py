@@ -3,11 +3,11 @@
 import asyncio
 import contextlib
 import threading
-import time
 
 import pytest
 
 from rksc_tot.api.sync import LoopThread, run_async
+from tests.patience import PATIENCE
 
 
 async def answer():
@@ -44,12 +44,10 @@ def test_a_task_that_ignores_its_cancellation_is_left_behind():
         return 7
 
     tasks = []
-    start = time.perf_counter()
     assert run_async(work()) == 7
-    assert time.perf_counter() - start < 3
     release.set()
     [closing] = [thread for thread in threading.enumerate() if thread.name == "rksc_tot.closing"]
-    closing.join(5)
+    closing.join(PATIENCE)
     assert tasks[0].done()
 
 
@@ -59,7 +57,7 @@ async def test_an_interrupt_of_the_caller_cancels_the_work_in_the_thread(monkeyp
     async def work():
         started.set()
         try:
-            await asyncio.sleep(20)
+            await asyncio.sleep(PATIENCE)
         except asyncio.CancelledError:
             cancelled.set()
             raise
@@ -67,14 +65,14 @@ async def test_an_interrupt_of_the_caller_cancels_the_work_in_the_thread(monkeyp
     class Interrupted(threading.Thread):
         def join(self, timeout=None):
             if self.name == "rksc_tot.solve":
-                started.wait(5)
+                started.wait(PATIENCE)
                 raise KeyboardInterrupt
             super().join(timeout)
 
     monkeypatch.setattr(threading, "Thread", Interrupted)
     with pytest.raises(KeyboardInterrupt):
         run_async(work())
-    assert cancelled.wait(5)
+    assert cancelled.wait(PATIENCE)
 
 
 def test_a_loop_in_a_thread_goes_on_between_two_calls_and_cancels_what_is_left():
@@ -98,10 +96,10 @@ def test_a_loop_in_a_thread_goes_on_between_two_calls_and_cancels_what_is_left()
     tasks = []
     with LoopThread("rksc_tot.test") as loop:
         loop.wait(begin())
-        assert ticked.wait(5)
+        assert ticked.wait(PATIENCE)
         assert loop.wait(answer()) == "rksc_tot.test"
         with pytest.raises(KeyError, match="x"):
             loop.wait(fail())
         assert not cancelled.is_set()
-    assert cancelled.wait(5)
+    assert cancelled.wait(PATIENCE)
     assert "rksc_tot.test" not in [thread.name for thread in threading.enumerate()]

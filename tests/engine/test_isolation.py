@@ -17,6 +17,7 @@ from rksc_tot.engine.base import Account, GenerateRequest, LabelRequest, Samplin
 from rksc_tot.tasks.game24.tokenizer import build_tokenizer
 from tests.engine.conftest import byte_tokenizer, llama
 from tests.engine.transformers_engine.test_engine import HOT, LABELS, PROMPT, ask, grow, texts
+from tests.patience import PATIENCE
 
 
 def make(**options):
@@ -71,11 +72,11 @@ def test_a_closed_event_loop_hurts_nobody_else(keep, length):
 
         def survive():
             request = ask(root, "x", k=2, max_tokens=length, stop=())
-            found.append(asyncio.run(asyncio.wait_for(engine.generate([request], Account()), 20)))
+            found.append(asyncio.run(asyncio.wait_for(engine.generate([request], Account()), PATIENCE)))
 
         thread = threading.Thread(target=survive, daemon=True)
         thread.start()
-        thread.join(30)
+        thread.join(PATIENCE)
         assert len(found) == 1
         assert not thread.is_alive()
         del dead

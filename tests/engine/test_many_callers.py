@@ -15,10 +15,10 @@ from rksc_tot.strategies import BFS
 from rksc_tot.tasks.game24.tokenizer import build_tokenizer
 from tests.engine.conftest import llama
 from tests.engine.transformers_engine.test_engine import LABELS, PROMPT, ask, texts
+from tests.patience import PATIENCE
 
 SEARCH = {"strategy": BFS(b=2, k=6), "verifier": "lm_value"}
 PUZZLES = ["4 5 6 10", "1 2 3 4", "2 5 8 11", "1 1 4 6", "1 1 3 8", "3 3 8 8"]
-PATIENCE = 20  # seconds until something is held to hang
 
 
 def make(**options):

@@ -10,6 +10,7 @@ from rksc_tot.engine.transformers_engine.engine import TransformersEngine
 from rksc_tot.policies.compression.arborkv import ArborKV
 from rksc_tot.tasks.game24.tokenizer import build_tokenizer
 from tests.engine.conftest import llama
+from tests.patience import PATIENCE
 
 
 async def test_what_is_still_being_written_is_never_reduced(monkeypatch):
@@ -44,7 +45,7 @@ async def test_what_is_still_being_written_is_never_reduced(monkeypatch):
 
         [first] = await more([prompt], 0)
         second = await more([c.handle for c in first], 1)
-        await asyncio.wait_for(more([c.handle for found in second for c in found], 2), 60)
+        await asyncio.wait_for(more([c.handle for found in second for c in found], 2), PATIENCE)
         engine.check_integrity()
     assert seen["waiting"] > 0
     assert seen["reduced"] > 0

@@ -11,6 +11,7 @@ import pytest
 
 from benchmarks.peers.child import Child, PeerAbsent, PeerRecipe
 from benchmarks.peers.search import PeerProblem, PeerShape, PeerTally
+from tests.patience import PATIENCE
 
 MODULE = "tests.benchmarks.counting_peer"
 SHAPE, PROBLEM = PeerShape(3, 2, 4, 2, 2, 3), PeerProblem([1, 2, 3], [7, 8], ([1], [2]))
@@ -25,11 +26,12 @@ def state(process):
 
 
 def wait_for(condition):
-    for _ in range(500):
-        if condition():
-            return True
+    until = time.monotonic() + PATIENCE
+    while not condition():
+        if time.monotonic() > until:
+            return False
         time.sleep(0.01)
-    return False
+    return True
 
 
 @pytest.fixture
@@ -60,7 +62,7 @@ def test_it_does_not_outlive_a_benchmark_that_is_killed(tmp_path):
     script = (
         "import sys, time; from pathlib import Path; import benchmarks.peers.child as p\n"
         f"p.LOGS = Path({str(tmp_path)!r})\n"
-        f"print(p.Child('counting', Path(sys.executable), {MODULE!r}, {{}}, {{}}).process, flush=True); time.sleep(60)"
+        f"print(p.Child('counting', Path(sys.executable), {MODULE!r}, {{}}, {{}}).process, flush=True); time.sleep({PATIENCE})"
     )
     parent = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
     process = int(parent.stdout.readline())

@@ -19,6 +19,7 @@ from rksc_tot.cache.offload.disk import SpillFile
 from rksc_tot.cache.offload.records import Records
 from rksc_tot.cache.offload.store import OffloadStore, open_store
 from tests.cache.offload.test_store import PLAIN, UNLIKE, content, filled, same, size_of
+from tests.patience import PATIENCE
 
 SIZE = size_of(PLAIN)
 HERE = Path(__file__).parents[3]
@@ -302,7 +303,7 @@ def test_a_disk_that_fills_up_keeps_what_is_on_it(tmp_path):
         store.check_integrity()
     """
     arguments = [sys.executable, "-c", textwrap.dedent(program), str(tmp_path)]
-    done = subprocess.run(arguments, cwd=HERE, capture_output=True, text=True, timeout=100)
+    done = subprocess.run(arguments, cwd=HERE, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("offload to disk stopped") == 1
     assert "File too large" in done.stderr

@@ -16,6 +16,7 @@ from rksc_tot.cache.offload.memory import Slabs
 from rksc_tot.cache.offload.records import Records
 from rksc_tot.cache.offload.store import OffloadStore, open_store
 from rksc_tot.core.errors import CacheError, ConfigError
+from tests.patience import PATIENCE
 
 ROWS = 64
 WORDS = {torch.float32: torch.int32, torch.bfloat16: torch.int16, torch.float16: torch.int16}
@@ -391,7 +392,7 @@ def test_closing_waits_for_the_copy_that_is_under_way():
     class Slow(Slabs):
         def put(self, rows, arena, slots):
             begun.set()
-            go_on.wait(20)
+            go_on.wait(PATIENCE)
             super().put(rows, arena, slots)
 
     begun, go_on = threading.Event(), threading.Event()
@@ -399,7 +400,7 @@ def test_closing_waits_for_the_copy_that_is_under_way():
     copier = threading.Thread(target=lambda: stowed.append(store.stow(arena, [1])))
     closer = threading.Thread(target=store.close)
     copier.start()
-    begun.wait(20)
+    begun.wait(PATIENCE)
     closer.start()
     closer.join(0.1)
     assert closer.is_alive()

@@ -16,6 +16,7 @@ from rksc_tot.cli import results_file as writing
 from rksc_tot.cli.exits import FAILED, INTERRUPTED, USAGE
 from tests.cli.commands.test_run import PUZZLES, assert_refused, problems, quoted, results, run
 from tests.game24_player import player
+from tests.patience import PATIENCE
 
 resource = pytest.importorskip("resource")
 
@@ -186,7 +187,7 @@ def in_a_process(*args, **options):
         env={**os.environ, "PYTHONPATH": str(root)},
         stderr=subprocess.PIPE,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
         check=False,
         **options,
     )

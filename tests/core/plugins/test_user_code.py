@@ -6,6 +6,7 @@ import threading
 import pytest
 
 from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code, named, shown
+from tests.patience import PATIENCE
 
 
 class Mute(Exception):
@@ -57,7 +58,7 @@ def test_an_interrupt_passes_in_the_main_thread_only():
 async def test_a_cancellation_that_was_asked_for_passes():
     async def work():
         with calling_user_code("it"):
-            await asyncio.sleep(10)
+            await asyncio.sleep(PATIENCE)
 
     task = asyncio.ensure_future(work())
     await asyncio.sleep(0)

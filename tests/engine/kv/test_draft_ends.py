@@ -12,6 +12,7 @@ from rksc_tot.policies.compression.lossless import Lossless
 from rksc_tot.policies.compression.streaming_llm import Streaming
 from rksc_tot.tasks.game24.tokenizer import build_tokenizer
 from tests.engine.conftest import llama
+from tests.patience import PATIENCE
 
 PROMPTS = ("4 5 6 10\n", "1 2 3 4\n")
 
@@ -43,7 +44,7 @@ async def test_a_budget_that_comes_to_bear_while_drafts_are_out_ends_nothing_but
         while account.ledger.verified.rounds < 1:
             await asyncio.sleep(0)
         late = engine.generate([request(second, 1)], account)
-        await asyncio.wait_for(asyncio.gather(early, late), 60)
+        await asyncio.wait_for(asyncio.gather(early, late), PATIENCE)
         assert account.ledger.tokens_sampled <= tokens
         verified = account.ledger.verified
         assert verified.drafted == verified.accepted + verified.rejected
@@ -57,6 +58,6 @@ async def test_a_policy_that_fails_ends_all_drafting_and_no_generation():
         running = [
             engine.generate([request(h, n, 3)], a) for n, (h, a) in enumerate(zip(handles, accounts, strict=True))
         ]
-        found = await asyncio.wait_for(asyncio.gather(*running), 60)
+        found = await asyncio.wait_for(asyncio.gather(*running), PATIENCE)
         assert all(len([b for c in completions for b in c.branches]) == 3 for [completions] in found)
         engine.check_integrity()

@@ -23,6 +23,7 @@ from rksc_tot.policies.compression.streaming_llm import Streaming
 from rksc_tot.policies.early_exit.cgee import RivalStop
 from rksc_tot.strategies import BFS
 from tests.engine.conftest import byte_tokenizer, llama
+from tests.patience import PATIENCE
 
 HOT = Sampling(temperature=1.2)
 SAMPLINGS = (
@@ -34,7 +35,6 @@ SAMPLINGS = (
 )
 STOPS = ((), ("a",), ("e", "o", "\n"), ("ab", "b"))
 PROMPTS = ("say", "say yes no", "é\n")
-PATIENCE = 20  # seconds until something is held to hang
 
 
 class Nonsense(PathPolicy):

@@ -19,6 +19,7 @@ from rksc_tot.engine.transformers_engine.rope_shift import find_rotation
 from rksc_tot.policies.asks import PromptReuse
 from rksc_tot.tasks.game24.tokenizer import build_tokenizer
 from tests.engine.conftest import SHAPE, byte_tokenizer, llama
+from tests.patience import PATIENCE
 
 PROBLEM = "A shed holds 7 rakes and 12 spades; 5 are lent out. "
 REFERENCE, BRANCH = f"Solve: {PROBLEM}Answer", f"Here is a longer question. {PROBLEM}Show it"
@@ -321,7 +322,7 @@ def test_a_request_that_is_cancelled_leaves_nothing(byte_engine, monkeypatch, st
 
     def slow(*args):
         running.set()
-        go_on.wait(10)
+        go_on.wait(PATIENCE)
         return whole(*args)
 
     monkeypatch.setattr(sharing, "open", slow)
