@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import atexit
-import math
 import queue
-import sys
-import threading
-import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
-from rksc_tot.api.sync import AT_EXIT, run_async
-from rksc_tot.core.budget import BudgetReached
+from rksc_tot.api.sync import PULSE, LoopThread
 from rksc_tot.core.errors import ConfigError
 from rksc_tot.core.events import Event
 
@@ -56,46 +50,47 @@ class EventStream(_Run[R]):
     """Events of one search in a plain ``for`` loop.
 
     The search works in a thread and waits for the loop, so that each event can be looked at while the tree stands still.
-    Leaving the loop early stops the search at its next event; ``result`` is then the best so far.
+    Leaving the loop early cancels the search; ``result`` is then the best so far.
     """
 
     def __iter__(self) -> Iterator[Event]:
         events: queue.Queue[Event | None] = queue.Queue(maxsize=1)
-        left = threading.Event()
+        got: list[Event | None] = []
         failure: list[BaseException] = []
 
-        def on_event(event: Event) -> None:
-            if not left.is_set():
-                events.put(event)
-            if left.is_set():
-                raise BudgetReached("nobody watches the stream any more")
+        def put(event: Event | None) -> None:
+            while not thread.ending.is_set():
+                with suppress(queue.Full):
+                    return events.put(event, timeout=PULSE)
+            raise asyncio.CancelledError
 
-        def search() -> None:
+        def get(seconds: float) -> bool:
+            with suppress(queue.Empty):
+                got.append(events.get(timeout=seconds))
+            return bool(got)
+
+        async def search() -> None:
             try:
-                run_async(self._search(on_event))
-            except BaseException as error:
+                await self._search(put)
+            except BaseException as error:  # a SystemExit in a task would end the loop
                 failure.append(error)
-            finally:
-                events.put(None)
+            with suppress(asyncio.CancelledError):
+                put(None)
 
-        thread = threading.Thread(target=search, name="rksc_tot.stream", daemon=True)
+        async def begin() -> asyncio.Task[None]:
+            return asyncio.ensure_future(search())
 
-        def leave(patience: float = math.inf) -> None:
-            left.set()
-            until = time.monotonic() + patience
-            while thread.is_alive() and not sys.is_finalizing() and time.monotonic() < until:
-                with suppress(queue.Empty):  # the search may be waiting for room
-                    events.get_nowait()
-                thread.join(0.01)
+        async def stop() -> None:
+            running.cancel()
+            await asyncio.wait({running})
 
-        thread.start()
-        atexit.register(leave, AT_EXIT)  # a daemon thread stands still after that, and nobody could wait for it
-        try:
-            while (event := events.get()) is not None:
+        with LoopThread("rksc_tot.stream", stop) as thread:
+            running = thread.wait(begin())
+            while True:
+                thread.until(get)
+                if (event := got.pop()) is None:
+                    break
                 yield event
-        finally:
-            atexit.unregister(leave)
-            leave()
         if failure:
             raise failure[0]
 

@@ -159,6 +159,8 @@ async def search_for(
         stopped = await _run(search, setup.strategy, on_event)
     except (Exception, asyncio.CancelledError) as error:
         why = f"failed: {error if isinstance(error, RkscTotError) else named(error)}"
+        if isinstance(error, asyncio.CancelledError):
+            why = "cancelled"
         result = _result(search, setup.strategy, problem, why)
         with contextlib.suppress(AttributeError):  # an exception class may forbid it
             error.result = result  # type: ignore[union-attr]

@@ -1,81 +1,114 @@
-"""Coroutines for callers that are not async."""
+"""Run coroutines from code that is not async; a Ctrl-C ends every wait here."""
 
 from __future__ import annotations
 
 import asyncio
 import atexit
-import contextlib
 import queue
 import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import suppress
 from contextvars import copy_context
-from typing import Any, TypeVar, cast
+from typing import Any, Generic, TypeVar
 
 from rksc_tot.core.errors import RkscTotError
 
 T = TypeVar("T")
-GRACE = 0.5  # seconds
+GRACE = 0.5  # seconds that tasks which ignore their cancellation get
 AT_EXIT = 5.0  # seconds, at most, that the end of the program waits for work in a thread
+PULSE = 0.1  # seconds, at most, until a waiting main thread handles a signal that another thread received
 
 
 def run_async(work: Coroutine[Any, Any, T]) -> T:
     """The outcome of a coroutine, from code that is not async.
 
-    Where an event loop is running (a notebook), it works in a thread; a Ctrl-C there cancels it. Tasks it leaves behind
-    that ignore their cancellation are abandoned in a daemon thread after half a second.
+    Where an event loop is running (a notebook), the coroutine runs in a thread. A Ctrl-C cancels the coroutine, and
+    KeyboardInterrupt is raised once it has ended; the interrupt has the ``result`` of the coroutine's own error, if there is
+    one. A second Ctrl-C waits for nothing. Tasks that the coroutine leaves behind and that ignore their cancellation are
+    abandoned in a daemon thread after half a second.
     """
-    runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
-    if not _inside_a_loop():
-        return _run(runner, work)
-    task = runner.get_loop().create_task(work)
-    failure: list[BaseException] = []
-
-    def target() -> None:
-        try:
-            _run(runner, _awaited(task))
-        except BaseException as error:
-            failure.append(error)
-
-    thread = threading.Thread(target=target, name="rksc_tot.solve", daemon=True)
-    thread.start()
+    if _current_loop() is not None:
+        with LoopThread("rksc_tot.solve") as thread:
+            return thread.wait(work)
+    call = _Call(work)
     try:
-        thread.join()
-    except BaseException:
-        with contextlib.suppress(RuntimeError):  # it has ended in the meantime
-            runner.get_loop().call_soon_threadsafe(task.cancel)
+        return _run(call.outcome())
+    except KeyboardInterrupt as interrupt:
+        call.hand_over(interrupt)
         raise
-    if failure:
-        raise failure[0]
-    return task.result()
 
 
 class LoopThread:
-    """An event loop in a daemon thread of its own, as a context: ``with LoopThread("name") as loop: loop.wait(work())``.
+    """An event loop in a daemon thread of its own, as a context: ``with LoopThread("name") as thread: thread.wait(work())``.
 
     Between two calls of :meth:`wait` the loop goes on with the tasks it has. At the end, that of the program included,
     ``closing`` is awaited, and what is left then is cancelled.
+
+    Attributes
+    ----------
+    ending : threading.Event
+        Set once the end has come. Code that blocks the loop must look at it.
     """
 
     def __init__(self, name: str, closing: Callable[[], Coroutine[Any, Any, None]] | None = None) -> None:
+        self.ending = threading.Event()
         self._closing = closing
         self._thread = threading.Thread(target=lambda: run_async(self._serve()), name=name, daemon=True)
         self._ready = threading.Event()
+        self._caller = None if _current_loop() is None else asyncio.current_task()
+        self._cancelled = 0 if self._caller is None else self._caller.cancelling()
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
-        """The outcome of a coroutine, run in the loop; whatever it raises, SystemExit included, is raised here alone."""
+        """The outcome of a coroutine, run in the loop; whatever it raises, SystemExit included, is raised here alone.
+
+        A Ctrl-C is handled as in :func:`run_async`.
+        """
         if not self._thread.is_alive():
             work.close()
             raise RkscTotError("the program is ending", hint="go through the outcomes before")
-        result, error = asyncio.run_coroutine_threadsafe(_settled(work), self._loop).result()
-        if error is not None:
-            raise error
-        return cast("T", result)
+        call = _Call(work)
+        self._loop.call_soon_threadsafe(call.start)
+        try:
+            self.until(call.ended.wait)
+        except BaseException as interrupt:
+            with suppress(RuntimeError):  # the loop has ended in the meantime
+                self._loop.call_soon_threadsafe(call.cancel)
+            self.until(call.ended.wait)
+            call.hand_over(interrupt)
+            raise
+        if call.error is not None:
+            raise call.error
+        return call.value
+
+    def until(self, over: Callable[[float], bool]) -> None:
+        """Wait until something is over, or the thread has ended.
+
+        The main thread handles a signal that another thread received only when it wakes up, so it waits in short pieces. Under
+        ``asyncio.run`` the first Ctrl-C raises nothing: it cancels the running task, which is looked at between the pieces.
+
+        Parameters
+        ----------
+        over : callable
+            Waits at most so many seconds, and says whether it is over.
+
+        Raises
+        ------
+        KeyboardInterrupt
+            If the task that made this thread was cancelled.
+        """
+        while not over(PULSE) and self._thread.is_alive():
+            if self._caller is not None and self._caller.cancelling() > self._cancelled:
+                self._caller.uncancel()
+                raise KeyboardInterrupt
 
     def __enter__(self) -> LoopThread:
         self._thread.start()
-        self._ready.wait()
+        try:
+            self.until(self._ready.wait)
+        except BaseException:
+            self.ending.set()
+            raise
         atexit.register(self._end, AT_EXIT)  # a daemon thread stands still after that, and nobody could wait for it
         return self
 
@@ -84,37 +117,85 @@ class LoopThread:
         self._end()
 
     def _end(self, patience: float | None = None) -> None:
+        self.ending.set()
         if not self._thread.is_alive() or sys.is_finalizing():
             return
-        with contextlib.suppress(RuntimeError):  # it has ended in the meantime
+        with suppress(RuntimeError):  # the loop has ended in the meantime
             self._loop.call_soon_threadsafe(self._over.set)
-        self._thread.join(patience)
+        if patience is not None:
+            self._thread.join(patience)
+        else:
+            self.until(self._ended)
+
+    def _ended(self, seconds: float) -> bool:
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
 
     async def _serve(self) -> None:
         self._loop, self._over = asyncio.get_running_loop(), asyncio.Event()
         self._ready.set()
-        await self._over.wait()
+        if not self.ending.is_set():  # nobody waits any more
+            await self._over.wait()
         if self._closing is not None:
             await self._closing()
 
 
-async def _settled(work: Coroutine[Any, Any, T]) -> tuple[T | None, BaseException | None]:
-    """The outcome of a coroutine as a value: a SystemExit in a task would end its loop, and all that runs there."""
-    try:
-        return await work, None
-    except BaseException as error:
-        return None, error
+class _Call(Generic[T]):
+    """A coroutine and its outcome, whatever that is: a SystemExit in a task would end the loop, and all that runs there."""
+
+    value: T
+
+    def __init__(self, work: Coroutine[Any, Any, T]) -> None:
+        self.error: BaseException | None = asyncio.CancelledError()  # until it has begun
+        self.ended = threading.Event()
+        self._work = work
+
+    def start(self) -> None:
+        """Run it in the running loop."""
+        self._task = asyncio.ensure_future(self._settle())
+        self._task.add_done_callback(self._done)
+
+    def cancel(self) -> None:
+        """Cancel it, in its loop."""
+        self._task.cancel()
+
+    async def outcome(self) -> T:
+        """Run it in the running task; returns its value, or raises its error."""
+        if threading.current_thread() is threading.main_thread():
+            _pulse(asyncio.get_running_loop())
+        await self._settle()
+        if self.error is not None:
+            raise self.error
+        return self.value
+
+    def hand_over(self, interrupt: BaseException) -> None:
+        """Give an interrupt the result of the coroutine, or that of its error."""
+        result = getattr(self, "value", None) if self.error is None else getattr(self.error, "result", None)
+        if result is not None:
+            with suppress(AttributeError):  # an exception class may forbid it
+                interrupt.result = result  # type: ignore[attr-defined]
+
+    async def _settle(self) -> None:
+        try:
+            self.value = await self._work
+            self.error = None
+        except BaseException as error:
+            self.error = error
+
+    def _done(self, _: asyncio.Task[None]) -> None:
+        self._work.close()  # which has not begun if the task was cancelled before
+        self.ended.set()
 
 
-def _inside_a_loop() -> bool:
+def _current_loop() -> asyncio.AbstractEventLoop | None:
     try:
-        asyncio.get_running_loop()
+        return asyncio.get_running_loop()
     except RuntimeError:
-        return False
-    return True
+        return None
 
 
-def _run(runner: asyncio.Runner, work: Coroutine[Any, Any, T]) -> T:
+def _run(work: Coroutine[Any, Any, T]) -> T:
+    runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
     try:
         return runner.run(work)
     finally:
@@ -123,8 +204,9 @@ def _run(runner: asyncio.Runner, work: Coroutine[Any, Any, T]) -> T:
         closing.join(GRACE)
 
 
-async def _awaited(task: asyncio.Task[T]) -> T:
-    return await task
+def _pulse(loop: asyncio.AbstractEventLoop) -> None:
+    """Wake a loop up again and again: a signal that another thread received does not wake it."""
+    loop.call_later(PULSE, _pulse, loop)
 
 
 _END = object()

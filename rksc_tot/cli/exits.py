@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
+from functools import partial
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from rksc_tot.core.errors import ConfigError, RkscTotError
 
+T = TypeVar("T")
 FAILED = 1
 USAGE = 2
 NOT_SOLVED = 3
@@ -22,11 +24,12 @@ INTERRUPTED = 128 + signal.SIGINT
 
 
 class Signalled(KeyboardInterrupt):
-    """The end of the program, by one of the signals in ``ENDED``."""
+    """The end of the program, by one of the signals in ``ENDED``; ``result``: of the work it ended, if there is one."""
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, result: object = None) -> None:
         super().__init__()
         self.number = signal.Signals(number)
+        self.result = result
 
 
 @contextmanager
@@ -70,15 +73,14 @@ def interrupted(number: signal.Signals = signal.SIGINT) -> NoReturn:
 
 
 class Interrupt:
-    """Ctrl-C, or SIGTERM, as a flag, so that a search can end with its best so far; a second one ends it at once.
+    """Ctrl-C, or SIGTERM, as a cancellation of the work that :meth:`run` runs; a second one ends the program at once.
 
-    ``number``: of the signal that came, or None. ``then`` is called when the first one comes, between any two steps of the
-    program.
+    ``number``: of the signal that came, or None.
     """
 
     def __init__(self) -> None:
         self.number: signal.Signals | None = None
-        self.then: Callable[[], object] = lambda: None
+        self._cancel: Callable[[], object] = lambda: None
 
     def __enter__(self) -> Interrupt:
         self._before = {number: signal.signal(number, self._note) for number in ENDED}
@@ -88,18 +90,36 @@ class Interrupt:
         for number, before in self._before.items():
             signal.signal(number, before)
 
-    def raise_if_came(self) -> None:
-        """End the search that calls this, as a budget would."""
-        from rksc_tot.core.budget import BudgetReached
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """The outcome of a coroutine. The first signal cancels it, and Signalled is raised once it has ended."""
+        import asyncio
 
-        if self.number is not None:
-            raise BudgetReached(ENDED[self.number])
+        from rksc_tot.api.sync import run_async
+
+        try:
+            return run_async(self._watched(work))
+        except asyncio.CancelledError as error:
+            if self.number is None:
+                raise
+            raise Signalled(self.number, getattr(error, "result", None)) from None
+
+    async def _watched(self, work: Coroutine[Any, Any, T]) -> T:
+        import asyncio
+
+        task = asyncio.ensure_future(work)
+        self._cancel = partial(asyncio.get_running_loop().call_soon_threadsafe, task.cancel)
+        if self.number is not None:  # it came before there was anything to end
+            task.cancel()
+        try:
+            return await task
+        finally:
+            self._cancel = lambda: None
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         if self.number is not None:
             raise Signalled(number)
         self.number = signal.Signals(number)
-        self.then()
+        self._cancel()
 
 
 def _say(message: str) -> None:

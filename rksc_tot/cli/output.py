@@ -14,7 +14,6 @@ from rich.console import Console
 from rich.progress import Progress
 
 from rksc_tot.api.result import Result
-from rksc_tot.cli.exits import Interrupt
 from rksc_tot.core.errors import ConfigError, RkscTotError
 from rksc_tot.core.plugins.registry import Registry
 from rksc_tot.core.plugins.user_code import said
@@ -27,9 +26,9 @@ from rksc_tot.views.terminal.settings import setting_lines
 
 
 @contextmanager
-def watched(problem: str, interrupt: Interrupt, redraw: bool, as_json: bool) -> Iterator[LiveTree]:
-    """A live tree of a search that ends on Ctrl-C; nothing is drawn where JSON was asked for."""
-    view = LiveTree(problem, until=interrupt.raise_if_came, redraw=redraw)
+def watched(problem: str, redraw: bool, as_json: bool) -> Iterator[LiveTree]:
+    """A live tree of a search; nothing is drawn where JSON was asked for."""
+    view = LiveTree(problem, redraw=redraw)
     if as_json:
         yield view
     else:

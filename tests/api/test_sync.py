@@ -2,11 +2,17 @@
 
 import asyncio
 import contextlib
+import itertools
+import signal
 import threading
 
 import pytest
 
+from rksc_tot.api.solve import solve, stream
+from rksc_tot.api.solve_many import solve_many
 from rksc_tot.api.sync import LoopThread, run_async
+from rksc_tot.verifiers import verifier
+from tests.api.test_solve import make_engine, make_task
 from tests.patience import PATIENCE
 
 
@@ -51,28 +57,125 @@ def test_a_task_that_ignores_its_cancellation_is_left_behind():
     assert tasks[0].done()
 
 
-async def test_an_interrupt_of_the_caller_cancels_the_work_in_the_thread(monkeypatch):
-    started, cancelled = threading.Event(), threading.Event()
+# -- Ctrl-C: each of these would wait for ever if it were not handled ------------------------------------------------------
 
-    async def work():
-        started.set()
-        try:
-            await asyncio.sleep(PATIENCE)
-        except asyncio.CancelledError:
-            cancelled.set()
-            raise
 
-    class Interrupted(threading.Thread):
-        def join(self, timeout=None):
-            if self.name == "rksc_tot.solve":
-                started.wait(PATIENCE)
-                raise KeyboardInterrupt
-            super().join(timeout)
+def in_no_loop(work):
+    work()
 
-    monkeypatch.setattr(threading, "Thread", Interrupted)
+
+def under_asyncio_run(work):
+    asyncio.run(called(work))
+
+
+def in_a_notebook(work):
+    loop = asyncio.new_event_loop()
+    try:
+        loop.run_until_complete(called(work))
+    finally:
+        loop.close()
+
+
+async def called(work):
+    work()
+
+
+@pytest.fixture
+def interrupting():
+    """A verifier that never ends; at its first call another thread raises the signal, which does not wake the main thread."""
+    raising = threading.Thread(target=signal.raise_signal, args=(signal.SIGINT,))
+
+    @verifier(timeout=None)
+    async def interrupts(problem, path):
+        if raising.ident is None:
+            raising.start()
+        await asyncio.Event().wait()
+
+    return interrupts
+
+
+@pytest.mark.parametrize("place", [in_no_loop, under_asyncio_run, in_a_notebook])
+def test_ctrl_c_ends_solve_with_the_best_so_far(place, interrupting):
+    engine = make_engine()
+    with pytest.raises(KeyboardInterrupt) as caught:
+        place(lambda: solve(make_task(), 1, engine=engine, verifier=interrupting))
+    assert len(caught.value.result.path) == 1
+    assert caught.value.result.stopped == "cancelled"
+    assert engine.handles == 0
+
+
+@pytest.mark.parametrize("place", [in_no_loop, under_asyncio_run, in_a_notebook])
+def test_ctrl_c_ends_solve_many_with_its_tally(place, interrupting):
+    engine = make_engine()
+    run = solve_many(make_task(), itertools.count(), engine=engine, verifier=interrupting, concurrency=1)
     with pytest.raises(KeyboardInterrupt):
-        run_async(work())
-    assert cancelled.wait(PATIENCE)
+        place(lambda: list(run))
+    assert (run.tally.started, run.tally.finished, run.tally.stopped) == (1, 0, "cancelled")
+    assert engine.handles == 0
+
+
+@pytest.mark.parametrize("place", [in_no_loop, under_asyncio_run, in_a_notebook])
+def test_ctrl_c_ends_a_stream_with_the_best_so_far(place, interrupting):
+    engine = make_engine()
+    run = stream(make_task(), 1, engine=engine, verifier=interrupting)
+    with pytest.raises(KeyboardInterrupt):
+        place(lambda: list(run))
+    assert len(run.result.path) == 1
+    assert engine.handles == 0
+
+
+def test_a_ctrl_c_between_two_waits_is_handled_by_the_next():
+    async def forever():
+        await asyncio.Event().wait()
+
+    def work():
+        with LoopThread("rksc_tot.test") as thread:
+            thread.wait(answer())
+            signal.raise_signal(signal.SIGINT)
+            thread.wait(forever())
+
+    with pytest.raises(KeyboardInterrupt):
+        under_asyncio_run(work)
+
+
+def test_a_second_ctrl_c_waits_for_nothing():
+    released = threading.Event()
+
+    async def stubborn():
+        signal.raise_signal(signal.SIGINT)  # in the thread of the loop
+        try:
+            await asyncio.Event().wait()
+        finally:
+            signal.raise_signal(signal.SIGINT)
+            released.wait(280)
+
+    def work():
+        with LoopThread("rksc_tot.test") as thread:
+            try:
+                thread.wait(stubborn())
+            finally:
+                waited.append(released.is_set())
+                released.set()
+
+    waited = []
+    with pytest.raises(KeyboardInterrupt):
+        under_asyncio_run(work)
+    assert waited == [False]
+
+
+def test_a_caller_that_handles_the_interrupt_is_not_counted_as_cancelled(interrupting):
+    async def main():
+        with pytest.raises(KeyboardInterrupt):
+            solve(make_task(), 1, engine=make_engine(), verifier=interrupting)
+        cancelling.append(asyncio.current_task().cancelling())
+
+    cancelling = []
+    with contextlib.suppress(KeyboardInterrupt):  # before Python 3.13 the task cannot be told that it was handled
+        asyncio.run(main())
+    assert cancelling == [0]
+
+
+# -- a loop in a thread ----------------------------------------------------------------------------------------------------
 
 
 def test_a_loop_in_a_thread_goes_on_between_two_calls_and_cancels_what_is_left():

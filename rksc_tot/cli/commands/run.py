@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import shlex
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -136,11 +134,7 @@ def _write_all(
     tally, start, failures = searches.tally, time.perf_counter(), list[str]()
     by_id = {line.fields["id"]: line for line in todo}
 
-    async def write_all(interrupt: Interrupt) -> None:
-        if (work := asyncio.current_task()) is not None:
-            interrupt.then = partial(asyncio.get_running_loop().call_soon_threadsafe, work.cancel)
-            if interrupt.number is not None:  # it came before there was anything to end
-                interrupt.then()
+    async def write_all() -> None:
         async for outcome in searches:
             written = results.write(outcome, by_id[outcome.id])
             if written is not outcome:
@@ -152,11 +146,9 @@ def _write_all(
 
     try:
         with Interrupt() as interrupt, run_progress(tally, engine, Console(stderr=True), not as_json):
-            asyncio.run(write_all(interrupt))
-    except asyncio.CancelledError:
-        if interrupt.number is None:
-            raise
-        tally.stopped = ENDED[interrupt.number]
+            interrupt.run(write_all())
+    except Signalled as error:
+        tally.stopped = ENDED[error.number]
     finally:
         _report(tally, earlier, time.perf_counter() - start, as_json)
     if interrupt.number is not None and tally.stopped != "finished":

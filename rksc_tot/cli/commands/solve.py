@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from rksc_tot.cli.exits import NOT_SOLVED, Interrupt, one_sentence
+from rksc_tot.cli.exits import ENDED, NOT_SOLVED, Interrupt, Signalled, one_sentence
 from rksc_tot.cli.options.arguments import AsJson, Debug, importable_here
 from rksc_tot.cli.options.engine import EngineOptions
 from rksc_tot.cli.options.groups import grouped
@@ -33,7 +33,7 @@ def solve(
     """
     with one_sentence(debug):
         from rksc_tot.api.result import Result
-        from rksc_tot.api.solve import solve as run_search
+        from rksc_tot.api.solve import asolve
         from rksc_tot.cli.engine import open_engine
         from rksc_tot.cli.output import loading, watched, write_result
         from rksc_tot.search.task_calls import validated
@@ -46,18 +46,23 @@ def solve(
         how = engine.opened_for(chosen)
         with loading(not as_json):
             opened = open_engine(*how)
+        failure: BaseException | None = None
         try:
-            with Interrupt() as interrupt, watched(problem, interrupt, live, as_json) as view:
-                result = run_search(chosen, problem, engine=opened, on_event=view.update, **options)
+            with Interrupt() as interrupt, watched(problem, live, as_json) as view:
+                try:
+                    result = interrupt.run(asolve(chosen, problem, engine=opened, on_event=view.update, **options))
+                except (Exception, Signalled) as error:
+                    failure, best_so_far = error, getattr(error, "result", None)
+                    if not isinstance(best_so_far, Result):
+                        raise
+                    result = best_so_far
                 view.settle(result.best)
-        except Exception as error:
-            if isinstance(kept := getattr(error, "result", None), Result):
-                write_result(kept, as_json)
-            raise
         finally:
             opened.close()
+        if isinstance(failure, Signalled):
+            result.stopped = ENDED[failure.number]
         write_result(result, as_json)
-        if interrupt.number is not None:
-            raise typer.Exit(128 + interrupt.number)
+        if failure is not None:
+            raise failure
         if result.answer is None or result.correct is False:
             raise typer.Exit(NOT_SOLVED)

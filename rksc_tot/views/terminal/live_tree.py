@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import TracebackType
 from typing import Any
 
@@ -37,8 +37,6 @@ class LiveTree:
         Redraws a second.
     redraw : bool
         False: write the tree once, at the end, on a terminal too.
-    until : callable, optional
-        Called with each event; may raise BudgetReached to end the search.
     """
 
     def __init__(
@@ -48,13 +46,11 @@ class LiveTree:
         console: Console | None = None,
         fps: float = 8,
         redraw: bool = True,
-        until: Callable[[], None] = lambda: None,
     ) -> None:
         self.title = title
         self.view = TreeView()
         self.console = console or Console()
         self._redraws = redraw and self.console.is_terminal
-        self._until = until
         self._pause = 1 / fps
         self._drawn = 0.0
         self._live = Live(self, console=self.console, auto_refresh=False, transient=False)
@@ -78,7 +74,6 @@ class LiveTree:
         if self._redraws and now - self._drawn >= self._pause:
             self._drawn = now
             self._live.refresh()
-        self._until()
 
     def settle(self, best: int) -> None:
         """Point at the node the search has chosen."""
