@@ -68,8 +68,8 @@ class LoopThread:
             work.close()
             raise RkscTotError("the program is ending", hint="go through the outcomes before")
         call = _Call(work)
-        self._loop.call_soon_threadsafe(call.start)
         try:
+            self._loop.call_soon_threadsafe(call.start)
             self.until(call.ended.wait)
         except BaseException as interrupt:
             with suppress(RuntimeError):  # the loop has ended in the meantime
@@ -149,15 +149,19 @@ class _Call(Generic[T]):
         self.error: BaseException | None = asyncio.CancelledError()  # until it has begun
         self.ended = threading.Event()
         self._work = work
+        self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Run it in the running loop."""
         self._task = asyncio.ensure_future(self._settle())
-        self._task.add_done_callback(self._done)
+        self._task.add_done_callback(lambda _: self._end())
 
     def cancel(self) -> None:
         """Cancel it, in its loop."""
-        self._task.cancel()
+        if self._task is None:
+            self._end()
+        else:
+            self._task.cancel()
 
     async def outcome(self) -> T:
         """Run it in the running task; returns its value, or raises its error."""
@@ -182,7 +186,7 @@ class _Call(Generic[T]):
         except BaseException as error:
             self.error = error
 
-    def _done(self, _: asyncio.Task[None]) -> None:
+    def _end(self) -> None:
         self._work.close()  # which has not begun if the task was cancelled before
         self.ended.set()
 
