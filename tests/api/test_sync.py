@@ -147,7 +147,7 @@ def test_a_second_ctrl_c_waits_for_nothing():
             await asyncio.Event().wait()
         finally:
             signal.raise_signal(signal.SIGINT)
-            released.wait(280)
+            released.wait(PATIENCE)
 
     def work():
         with LoopThread("rksc_tot.test") as thread:
