@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -41,3 +43,14 @@ def idle_threads() -> Callable[[], Any]:
             pause = ctypes.CDLL(str(library)).omp_pause_resource_all
             return lambda: pause(SOFT)
     return lambda: None
+
+
+@functools.cache
+def allow_forks() -> None:
+    """Let torch compute in processes that are forked from this one.
+
+    A forked process has only the thread that called fork. That thread's OpenMP helpers do not exist there, and its first
+    parallel operation would wait for them for ever. So they are ended before each fork.
+    """
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(before=idle_threads())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -12,10 +13,11 @@ from typing import TypeVar
 
 from rksc_tot.core.errors import EngineError
 from rksc_tot.engine.jobs.job import Job
-from rksc_tot.engine.model.process_tuning import idle_threads
+from rksc_tot.engine.model.process_tuning import allow_forks, idle_threads
 from rksc_tot.engine.scheduler.scheduler import Scheduler
 
 CLOSED = "the engine is closed"
+FORKED = "the engine was made in another process, from which this one was forked"
 QUIET = 4  # rounds of the event loop within which whoever has got an answer has asked the next question
 J = TypeVar("J", bound=Job)
 T = TypeVar("T")
@@ -35,9 +37,17 @@ class EngineThread:
         self._steps: dict[asyncio.AbstractEventLoop, asyncio.Future[None]] = {}  # in flight
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="rksc-engine")
         self._idle_threads = idle_threads()
+        self._process = os.getpid()
+        allow_forks()
+
+    @property
+    def forked(self) -> bool:
+        """Whether this process was forked from the one that made the engine. Its thread does not run here."""
+        return os.getpid() != self._process
 
     def check_usable(self) -> None:
-        """Raise EngineError if the engine is closed."""
+        """Raise EngineError if the engine is closed or of another process."""
+        self._check_process()
         if self.closed:
             raise EngineError(CLOSED, hint="load it again")
 
@@ -48,6 +58,7 @@ class EngineThread:
     @contextmanager
     def books(self) -> Iterator[None]:
         """The stepper, its tree and its arena to oneself, after all that was left in the inbox has been done."""
+        self._check_process()
         with self._lock:
             while self._inbox:
                 self._inbox.popleft()()
@@ -109,6 +120,10 @@ class EngineThread:
         self._worker.shutdown(wait=True)
         with self.books():
             self.scheduler.fail(self.scheduler.jobs, EngineError(CLOSED))
+
+    def _check_process(self) -> None:
+        if self.forked:
+            raise EngineError(FORKED, hint="make an engine in this process")
 
     async def _turn(self) -> None:
         """Wait for a step, of all that coroutines of this event loop have asked for so far."""

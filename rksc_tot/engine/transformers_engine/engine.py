@@ -46,6 +46,8 @@ _log = logging.getLogger("rksc_tot")
 class TransformersEngine:
     """Tree decoding on one model. Safe to use from several searches, event loops and threads at once.
 
+    An engine belongs to the process that made it: a forked process makes its own.
+
     Parameters
     ----------
     model, tokenizer
@@ -191,7 +193,9 @@ class TransformersEngine:
         self.engine_thread.later(rate)
 
     def release(self, handle: KVHandle) -> None:
-        """Give a handle back; releasing it twice is an error."""
+        """Give a handle back; releasing it twice is an error. In a forked process nothing happens."""
+        if self.engine_thread.forked:
+            return
         self._check(handle)
         handle.released = True
         self.engine_thread.later(lambda: self.cache.drop(handle.segment, prompt=handle.prompt))
@@ -316,8 +320,8 @@ class TransformersEngine:
             self.cache.check_integrity()
 
     def close(self) -> None:
-        """Stop, free all KV and restore the model."""
-        if not self.engine_thread.closed:
+        """Stop, free all KV and restore the model. In a forked process nothing happens."""
+        if not self.engine_thread.closed and not self.engine_thread.forked:
             self.engine_thread.close()
             with self.engine_thread.books():
                 self.forward.arena.clear()
