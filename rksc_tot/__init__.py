@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from rksc_tot.core.ledger import Ledger
     from rksc_tot.core.task import Path, Question, Reject, Task, Thought, function_task
     from rksc_tot.core.tree import Node, ReasoningTree
+    from rksc_tot.core.version import __version__
     from rksc_tot.engine import load_engine
     from rksc_tot.engine.base import Sampling
     from rksc_tot.engine.mock.engine import MockEngine
@@ -73,6 +74,7 @@ __all__ = [
     "UnsupportedModel",
     "Verifier",
     "VerifierError",
+    "__version__",
     "asolve",
     "asolve_many",
     "astream",
@@ -110,6 +112,7 @@ _HOME = {
     "core.ledger": ("Ledger",),
     "core.task": ("Path", "Question", "Reject", "Task", "Thought", "function_task"),
     "core.tree": ("Node", "ReasoningTree"),
+    "core.version": ("__version__",),
     "engine": ("load_engine",),
     "engine.base": ("Sampling",),
     "engine.mock.engine": ("MockEngine",),

@@ -1,5 +1,6 @@
 import subprocess
 import sys
+from importlib import metadata
 
 import pytest
 
@@ -19,8 +20,8 @@ def in_a_fresh_python(code):
 
 
 def test_the_public_names_are_these_and_no_others():
-    assert set(rksc_tot.__all__) == PUBLIC
-    assert set(dir(rksc_tot)) == PUBLIC
+    assert set(rksc_tot.__all__) == {*PUBLIC, "__version__"}
+    assert set(dir(rksc_tot)) == set(rksc_tot.__all__)
 
 
 @pytest.mark.parametrize("name", sorted(PUBLIC))
@@ -65,3 +66,7 @@ def test_neither_the_front_door_nor_the_command_loads_torch_before_it_is_needed(
 )
 def test_solve_is_the_function_whatever_was_imported_first(first):
     assert in_a_fresh_python(f"{first}\nfrom rksc_tot import solve\nprint(callable(solve))") == ["True"]
+
+
+def test_the_version_is_that_of_the_installed_package():
+    assert rksc_tot.__version__ == metadata.version("rksc_tot")

@@ -9,6 +9,7 @@ once. Name it in ``VERIFIERS``, or in the entry-point group ``rksc_tot.verifiers
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 from pydantic import ConfigDict
 
@@ -31,7 +32,7 @@ class Verifier(Settings):
     model_config = ConfigDict(arbitrary_types_allowed=True)
     kind = "verifier"
     name: str = ""
-    free: bool = False
+    free: ClassVar[bool] = False
 
     async def score(self, search: Search, nodes: Sequence[Node]) -> Sequence[Score]:
         """One entry for each node, in order.

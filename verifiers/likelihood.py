@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 from rksc_tot.core.tree import Node
 from rksc_tot.search import Search
@@ -20,7 +20,7 @@ class Likelihood(Verifier):
     """
 
     name: str = "likelihood"
-    free: bool = True
+    free: ClassVar[bool] = True
     of: Literal["thought", "path"] = "thought"
 
     async def score(self, search: Search, nodes: Sequence[Node]) -> Sequence[Score]:

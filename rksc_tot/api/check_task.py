@@ -15,6 +15,7 @@ from rksc_tot.core.tree import Node
 from rksc_tot.engine.base import Account, Completion, Engine, GenerateRequest, LabelRequest, Sampling
 from rksc_tot.search import Search
 from rksc_tot.search.approximate.prompt_variants import other_variants
+from rksc_tot.search.expansion import sampling_of
 from rksc_tot.search.task_calls import read_answer, read_verdict, thought_fault
 from rksc_tot.search.validation import Fault, problem_fault, prompt_fault, question_fault, setting_faults
 
@@ -145,7 +146,7 @@ class _Check:
         try:
             prompts = other_variants(self.task, problem, prompt)
         except TaskError as error:
-            self.report("error", "prompt_variants", str(error).removesuffix(f" - {error.hint}"))
+            self.report("error", "prompt_variants", error.message)
             return
         if prompts:
             self.report("ok", "prompt_variants", f"prompt_variants are {shown(prompts)}")
@@ -349,7 +350,7 @@ class _Check:
             request = GenerateRequest(
                 handle,
                 stream_keys([0], "check_task", str(problem)),
-                Sampling(temperature=task.temperature, top_k=task.top_k, top_p=task.top_p, min_p=task.min_p),
+                sampling_of(task, {}),
                 task.max_thought_tokens,
                 tuple(task.stop),
                 task.keep_stop,

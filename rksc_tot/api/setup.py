@@ -9,10 +9,11 @@ from rksc_tot.core.budget import Budget
 from rksc_tot.core.errors import ConfigError, TaskError
 from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code, shown
 from rksc_tot.core.task import Path, Task
-from rksc_tot.engine.base import CompressingEngine, Engine
+from rksc_tot.engine.base import CompressingEngine, Engine, Sampling
 from rksc_tot.policies.compression.arborkv import ArborKV
 from rksc_tot.search.approximate.fingerprint import weights_of
 from rksc_tot.search.approximate.settings import RKSC
+from rksc_tot.search.expansion import sampling_of
 from rksc_tot.search.task_calls import HINT
 from rksc_tot.search.validation import setting_faults
 
@@ -34,6 +35,7 @@ class Setup:
     budget: Budget
     seed: int
     rksc: RKSC | None
+    sampling: Sampling
 
     @classmethod
     def of(
@@ -45,6 +47,7 @@ class Setup:
         budget: Budget | None = None,
         seed: int = 0,
         rksc: RKSC | None = None,
+        sampling: Sampling | None = None,
     ) -> Setup:
         """The arguments as a setup.
 
@@ -64,6 +67,7 @@ class Setup:
             budget_of(budget),
             seed,
             None if rksc is None else _of_kind(RKSC, rksc, "rksc", "such as RKSC(calibration='embedded')").loaded(),
+            sampling_for(task, sampling),
         )
 
     def judge_of(self, problem: Any) -> Verifier:
@@ -74,6 +78,12 @@ class Setup:
 def budget_of(budget: Budget | None) -> Budget:
     """The budget, one without limits in place of None."""
     return Budget() if budget is None else _of_kind(Budget, budget, "budget", "such as Budget(tokens=1000)")
+
+
+def sampling_for(task: Task, sampling: Sampling | None) -> Sampling:
+    """How thoughts are drawn: the fields that ``sampling`` was given, the others as the task has them. Raises ConfigError."""
+    given = Sampling() if sampling is None else _of_kind(Sampling, sampling, "sampling", "such as Sampling(top_p=0.9)")
+    return sampling_of(task, given.model_dump(exclude_unset=True))
 
 
 def usual_settings(task: Task, strategy: str) -> dict[str, Any]:

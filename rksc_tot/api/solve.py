@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from rksc_tot.api.event_stream import AsyncEventStream, EventStream
@@ -16,7 +16,8 @@ from rksc_tot.core.errors import ConfigError, RkscTotError
 from rksc_tot.core.events import Event
 from rksc_tot.core.plugins.user_code import named, said, shown
 from rksc_tot.core.task import Task
-from rksc_tot.engine.base import Engine
+from rksc_tot.core.version import __version__
+from rksc_tot.engine.base import Engine, Sampling
 from rksc_tot.search import Search
 from rksc_tot.search.approximate.settings import RKSC
 from rksc_tot.search.limits import Limits
@@ -37,6 +38,7 @@ class SolveOptions(TypedDict, total=False):
     budget: Budget | None
     seed: int
     rksc: RKSC | None
+    sampling: Sampling | None
 
 
 def check_options(function: str, options: Iterable[str]) -> None:
@@ -65,6 +67,7 @@ async def asolve(
     budget: Budget | None = None,
     seed: int = 0,
     rksc: RKSC | None = None,
+    sampling: Sampling | None = None,
     on_event: Callable[[Event], None] | None = None,
 ) -> Result:
     """Search for a solution of one problem.
@@ -88,6 +91,9 @@ async def asolve(
         Of every random draw.
     rksc : RKSC, optional
         What may be approximate. By default nothing is.
+    sampling : Sampling, optional
+        How thoughts are drawn. Fields that are not given are the task's; a strategy that sets its own temperature, such as
+        ``cot``, keeps it.
     on_event : callable, optional
         Called with each event as it happens. It may raise :class:`~rksc_tot.core.budget.BudgetReached` to stop the search.
 
@@ -105,7 +111,7 @@ async def asolve(
         Whatever else ``strategy`` or ``on_event`` raises. Once there is a root, every exception, a cancellation
         included, has the best so far in its attribute ``result``.
     """
-    setup = Setup.of(task, engine, strategy, verifier, budget, seed, rksc)
+    setup = Setup.of(task, engine, strategy, verifier, budget, seed, rksc, sampling)
     return await search_for(setup, problem, validated(setup.task, problem), on_event)
 
 
@@ -154,18 +160,29 @@ async def search_for(
     task = setup.task
     verifier = setup.judge_of(valid)
     rksc = None if setup.rksc is None else setup.rksc.ready(setup.engine, task, verifier.name)
-    search = Search(task, valid, setup.engine, verifier, setup.budget, setup.seed, rksc=rksc, run=run)
+    search = Search(
+        task, valid, setup.engine, verifier, setup.budget, setup.seed, rksc=rksc, run=run, sampling=setup.sampling
+    )
+    settings = {
+        "task": task.name,
+        "strategy": setup.strategy.told(),
+        "verifier": verifier.told(),
+        "sampling": {**setup.sampling.model_dump(), "mode": task.mode},
+        "budget": setup.budget.model_dump(exclude_none=True),
+        "seed": setup.seed,
+        "rksc": None if rksc is None else rksc.summary(),
+    }
     try:
         stopped = await _run(search, setup.strategy, on_event)
     except (Exception, asyncio.CancelledError) as error:
         why = f"failed: {error if isinstance(error, RkscTotError) else named(error)}"
         if isinstance(error, asyncio.CancelledError):
             why = "cancelled"
-        result = _result(search, setup.strategy, problem, why)
+        result = _result(search, problem, why, settings)
         with contextlib.suppress(AttributeError):  # an exception class may forbid it
             error.result = result  # type: ignore[union-attr]
         raise
-    return _result(search, setup.strategy, problem, stopped)
+    return _result(search, problem, stopped, settings)
 
 
 async def _run(search: Search, strategy: Strategy, on_event: Callable[[Event], None] | None) -> str:
@@ -184,18 +201,9 @@ async def _run(search: Search, strategy: Strategy, on_event: Callable[[Event], N
     return search.limits.stopped or stopped
 
 
-def _result(search: Search, strategy: Strategy, given: Any, stopped: str) -> Result:
-    task, best = search.task, search.best
+def _result(search: Search, given: Any, stopped: str, settings: Mapping[str, Any]) -> Result:
+    best = search.best
     answer = search.answer(best) if best.finished else None
-    settings = {
-        "task": task.name,
-        "strategy": {"name": strategy.name, **strategy.model_dump()},
-        "verifier": search.verifier.name,
-        "sampling": {name: getattr(task, name) for name in ("temperature", "top_k", "top_p", "min_p", "mode")},
-        "budget": search.limits.budget.model_dump(exclude_none=True),
-        "seed": search.seed,
-        "rksc": None if search.rksc is None else search.rksc.summary(),
-    }
     return Result(
         problem=said(given if isinstance(given, str) else search.problem),
         answer=answer,
@@ -207,7 +215,7 @@ def _result(search: Search, strategy: Strategy, given: Any, stopped: str) -> Res
         ledger=search.ledger,
         rejections=dict(search.rejections.most_common(REASONS)),
         settings=settings,
-        numerics={"model": search.engine.name, **search.engine.numerics},
+        numerics={"rksc_tot": __version__, "model": search.engine.name, **search.engine.numerics},
     )
 
 

@@ -200,7 +200,7 @@ def asolve_many(
 
     Parameters
     ----------
-    task, engine, strategy, verifier, budget, seed, rksc
+    task, engine, strategy, verifier, budget, seed, rksc, sampling
         As in :func:`~rksc_tot.solve.asolve`, of each search.
     problems : iterable or async iterable
         Whatever ``task.validate`` takes, or a :class:`Problem` where it has an id. Ids are handed through; whether one repeats

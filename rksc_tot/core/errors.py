@@ -23,11 +23,11 @@ from typing import Any
 class RkscTotError(Exception):
     """Base of all errors. ``str(error)`` says what was wrong and, after a dash, what to do next.
 
-    ``result``: what the search had found when the error ended it (a :class:`~rksc_tot.solve.Result`), else None.
+    ``message``, ``hint``: its two halves. ``result``: what the search had found when the error ended it (a :class:`~rksc_tot.Result`), else None.
     """
 
     def __init__(self, message: str, *, hint: str = "") -> None:
-        self.hint = hint
+        self.message, self.hint = message, hint
         self.result: Any = None
         super().__init__(f"{message} - {hint}" if hint else message)
 

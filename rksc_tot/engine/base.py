@@ -11,10 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from rksc_tot.core.errors import CacheError, ConfigError
 from rksc_tot.core.ledger import Ledger
+from rksc_tot.core.plugins.settings import Settings
 from rksc_tot.core.task import Prompt
 from rksc_tot.policies.asks import PromptReuse
 from rksc_tot.policies.compression.base import CompressionPolicy
@@ -23,10 +24,10 @@ from rksc_tot.policies.early_exit.cgee import ExitRule, RivalStop
 Finish = Literal["stop", "eos", "length", "budget", "rival"]
 
 
-class Sampling(BaseModel):
+class Sampling(Settings):
     """How a token is drawn. ``temperature`` 0 is greedy; the filters apply in the order top-k, top-p, min-p."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    kind = "sampling"
     temperature: float = Field(1.0, ge=0)
     top_k: int | None = Field(None, ge=1)
     top_p: float = Field(1.0, gt=0, le=1)

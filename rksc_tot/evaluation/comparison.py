@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -13,9 +12,10 @@ from pydantic import BaseModel, Field
 from rksc_tot.api.outcomes import Outcome
 from rksc_tot.api.setup import usual_settings
 from rksc_tot.api.solve_many import asolve_many
+from rksc_tot.api.sync import run_async
 from rksc_tot.core.budget import Budget
 from rksc_tot.core.task import Path, Task
-from rksc_tot.engine.base import Engine
+from rksc_tot.engine.base import Engine, Sampling
 from rksc_tot.evaluation.contenders import EXACT, Contender, Currency
 from rksc_tot.evaluation.intervals import wilson
 from rksc_tot.evaluation.problems import refuse_repeats
@@ -79,6 +79,8 @@ class Comparison:
         the model is not ``batch_invariant``.
     on_result : callable
         Called with the contender's label after each problem.
+    sampling : Sampling, optional
+        How thoughts are drawn; what it leaves open is the task's.
     """
 
     problems: Sequence[str]
@@ -87,6 +89,7 @@ class Comparison:
     budget: Budget = Budget()
     concurrency: int = 8
     on_result: Callable[[str], None] = lambda label: None
+    sampling: Sampling | None = None
 
     def run(self, contender: Contender, earlier: Sequence[Row] = ()) -> Row:
         """The row of one contender; ``earlier`` rows are those it may have to match in what they spent.
@@ -113,7 +116,7 @@ class Comparison:
         engine = self.open_engine()
         try:
             start = time.perf_counter()
-            outcomes = asyncio.run(self._outcomes(contender, engine))
+            outcomes = run_async(self._outcomes(contender, engine))
             return _row(contender, outcomes, time.perf_counter() - start)
         finally:
             engine.close()
@@ -133,6 +136,7 @@ class Comparison:
             verifier=_checker(task) if contender.verifier == EXACT else contender.verifier,
             budget=self.budget,
             seed=self.seed,
+            sampling=self.sampling,
         )
         outcomes = []
         async for outcome in run:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import ValidationError
-
-from rksc_tot.core.errors import ConfigError, ContextOverflow
-from rksc_tot.core.plugins.settings import sentence
+from rksc_tot.core.errors import ContextOverflow
 from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code, shown
 from rksc_tot.core.seeds import stream_keys
 from rksc_tot.core.task import Path, Task
@@ -46,6 +43,17 @@ class CandidateThought:
     fault: str | None = None
 
 
+def sampling_of(usual: Task | Sampling, given: Mapping[str, Any]) -> Sampling:
+    """How tokens are drawn: as is usual, but for the fields that are given.
+
+    Raises
+    ------
+    ConfigError
+        If a value is out of range.
+    """
+    return Sampling(**{**{name: getattr(usual, name) for name in Sampling.model_fields}, **given})
+
+
 @dataclass(frozen=True)
 class ThoughtGenerator:
     """Writes drafts for a task with an engine.
@@ -54,6 +62,8 @@ class ThoughtGenerator:
     ----------
     task, problem, engine, account
         Of the search.
+    sampling : Sampling
+        How tokens are drawn where a strategy asks for no other temperature.
     names : tuple
         Seed and problem, which every random stream is named by.
     approximations : Approximations
@@ -65,6 +75,7 @@ class ThoughtGenerator:
     problem: Any
     engine: Engine
     account: Account
+    sampling: Sampling
     names: tuple[object, ...]
     approximations: Approximations
 
@@ -78,7 +89,7 @@ class ThoughtGenerator:
         ContextOverflow
             If the root's prompt leaves no room for a thought; deeper nodes get a draft that says so.
         """
-        sampling = self._sampling(temperature)
+        sampling = self.sampling if temperature is None else sampling_of(self.sampling, {"temperature": temperature})
         spots = [(node, path, k, start) for node, path, k in wanted for start in await self._starts(node, k)]
         asked = [self._request(node, path, k, start, sampling, round) for node, path, k, start in spots]
         replies = iter(await self._replies([request for request in asked if isinstance(request, GenerateRequest)]))
@@ -105,14 +116,6 @@ class ThoughtGenerator:
         if variants is None or node.parent is not None or self.task.mode == "propose":
             return [Start(node._handle, True, range(k))]
         return await variants.deal(node._handle, k)
-
-    def _sampling(self, temperature: float | None) -> Sampling:
-        task = self.task
-        temperature = task.temperature if temperature is None else temperature
-        try:
-            return Sampling(temperature=temperature, top_k=task.top_k, top_p=task.top_p, min_p=task.min_p)
-        except ValidationError as error:
-            raise ConfigError(f"thoughts cannot be drawn so: {sentence(error)}") from None
 
     def _request(
         self, node: Node, path: Path, k: int, start: Start, sampling: Sampling, round: int

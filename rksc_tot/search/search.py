@@ -16,11 +16,11 @@ from rksc_tot.core.plugins.user_code import shown
 from rksc_tot.core.seeds import stream_key
 from rksc_tot.core.task import Path, Task
 from rksc_tot.core.tree import Node, ReasoningTree
-from rksc_tot.engine.base import Account, CompressingEngine, Engine, LabelRequest, LabelScores
+from rksc_tot.engine.base import Account, CompressingEngine, Engine, LabelRequest, LabelScores, Sampling
 from rksc_tot.policies.ranking import Key, ranked
 from rksc_tot.search.answers import Answers
 from rksc_tot.search.approximate.active import Approximations
-from rksc_tot.search.expansion import ThoughtGenerator
+from rksc_tot.search.expansion import ThoughtGenerator, sampling_of
 from rksc_tot.search.limits import Limits
 from rksc_tot.search.scoring import Scorer, Scoring
 from rksc_tot.search.task_calls import HINT, accept_root
@@ -55,6 +55,8 @@ class Search:
         What may be approximate: settings that :meth:`~rksc_tot.search.approximate.settings.RKSC.ready` has checked.
     run : Limits, optional
         Limits of the run of many searches that this search belongs to.
+    sampling : Sampling, optional
+        How thoughts are drawn, by default as the task has it.
 
     Raises
     ------
@@ -75,6 +77,7 @@ class Search:
         on_event: Callable[[Event], None] | None = None,
         rksc: RKSC | None = None,
         run: Limits | None = None,
+        sampling: Sampling | None = None,
     ) -> None:
         self.task, self.problem, self.engine, self.verifier = task, problem, engine, verifier
         self.seed = seed
@@ -89,7 +92,9 @@ class Search:
             rksc, task, problem, self.prompt, engine, self.account, self._names, self.rng, self.warn
         )
         self._on_event: Callable[[Event], None] | None = None
-        self.generator = ThoughtGenerator(task, problem, engine, self.account, self._names, self._approximations)
+        self.generator = ThoughtGenerator(
+            task, problem, engine, self.account, sampling or sampling_of(task, {}), self._names, self._approximations
+        )
         self._answers = Answers(task, problem, self.tree)
         merging = self._approximations.sibling_merging
         self._tree_builder = TreeBuilder(

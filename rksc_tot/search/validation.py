@@ -6,9 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from numbers import Real
 
-from pydantic import ValidationError
-
-from rksc_tot.core.plugins.settings import sentence
+from rksc_tot.core.errors import ConfigError
 from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code, said, shown
 from rksc_tot.core.task import Question, Task
 from rksc_tot.engine.base import Sampling
@@ -55,8 +53,8 @@ def setting_faults(task: Task) -> Iterator[tuple[str, str]]:
     for name in Sampling.model_fields:
         try:
             Sampling(**{name: getattr(task, name)})
-        except ValidationError as error:
-            yield name, sentence(error)
+        except ConfigError as error:
+            yield name, error.message.removeprefix("sampling: ")
 
 
 def problem_fault(problem: object) -> Fault | None:

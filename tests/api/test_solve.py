@@ -1,6 +1,7 @@
 """The front door: results, errors with the best so far, and streams."""
 
 import asyncio
+import json
 import logging
 import subprocess
 import sys
@@ -8,11 +9,13 @@ import threading
 
 import pytest
 
+import rksc_tot
 from rksc_tot.api.result import Result
 from rksc_tot.api.solve import asolve, astream, solve, stream
 from rksc_tot.core.budget import Budget, BudgetReached
 from rksc_tot.core.errors import ConfigError, EngineError, TaskError, VerifierError
 from rksc_tot.core.task import Question, Reject, Task, function_task
+from rksc_tot.engine.base import Sampling
 from rksc_tot.engine.mock.engine import MockEngine
 from rksc_tot.strategies import BFS, DFS, Strategy
 from rksc_tot.verifiers import Likelihood, verifier
@@ -40,9 +43,10 @@ def test_a_result_says_what_was_found_and_how():
     assert [node.text for node in result.tree.lineage(result.tree[result.best])[1:]] == result.path
     assert result.stopped == "finished"
     assert result.settings["strategy"] == {"name": "bfs", "b": 2, "k": 3}
-    assert (result.settings["verifier"], result.settings["seed"]) == ("likelihood", 4)
+    assert result.settings["verifier"] == {"name": "likelihood", "of": "thought"}
+    assert result.settings["seed"] == 4
     assert result.settings["budget"] == {"nodes": 99}
-    assert result.numerics["model"] == "mock"
+    assert (result.numerics["rksc_tot"], result.numerics["model"]) == (rksc_tot.__version__, "mock")
     assert set(result.ledger.seconds) == {"expand", "score", "total"}
     assert result.ledger.seconds["expand"] + result.ledger.seconds["score"] <= result.ledger.seconds["total"]
 
@@ -50,7 +54,7 @@ def test_a_result_says_what_was_found_and_how():
 def test_strategies_verifiers_and_tasks_go_by_name():
     engine = MockEngine(lambda text, rng: "10 - 4 = 6 (left: 5 6 6)\n")
     result = solve("game24", "4 5 6 10", engine=engine, strategy="dfs", verifier="random")
-    assert (result.settings["strategy"]["name"], result.settings["verifier"]) == ("dfs", "random")
+    assert (result.settings["strategy"]["name"], result.settings["verifier"]["name"]) == ("dfs", "random")
     assert result.path == ["10 - 4 = 6 (left: 5 6 6)"]
     for wrong in ({"strategy": "bsf"}, {"verifier": "prm"}):
         with pytest.raises(ConfigError, match="there is no"):
@@ -78,7 +82,63 @@ def test_a_strategy_given_by_name_has_the_settings_the_task_is_usually_searched_
 )
 def test_without_a_verifier_the_model_judges_where_the_task_has_a_question(question, verifier):
     result = solve(make_task(question=question), 1, engine=make_engine())
-    assert result.settings["verifier"] == verifier
+    assert result.settings["verifier"]["name"] == verifier
+
+
+def drawn_with(**options):
+    """How a search says that it drew, and how its engine was asked to draw."""
+    asked, engine = [], make_engine()
+    generate = engine.generate
+
+    async def watched(requests, account):
+        asked.extend(request.sampling for request in requests)
+        return await generate(requests, account)
+
+    engine.generate = watched
+    result = solve(make_task(temperature=0.9, top_p=0.8), 1, engine=engine, **options)
+    [sampling] = set(asked)
+    return result.settings["sampling"], sampling
+
+
+@pytest.mark.parametrize(("given", "used"), [
+    (None, Sampling(temperature=0.9, top_p=0.8)),
+    (Sampling(temperature=0.5), Sampling(temperature=0.5, top_p=0.8)),
+    (Sampling(top_p=1.0, top_k=7, min_p=0.1), Sampling(temperature=0.9, top_k=7, min_p=0.1)),
+])  # fmt: skip
+def test_sampling_settings_that_are_given_replace_those_of_the_task_and_are_recorded(given, used):
+    recorded, drawn = drawn_with(sampling=given)
+    assert drawn == used
+    assert recorded == {**used.model_dump(), "mode": "sample"}
+
+
+def test_a_strategy_that_sets_its_own_temperature_keeps_it_and_the_other_filters_hold():
+    _, drawn = drawn_with(strategy="cot", sampling=Sampling(temperature=0.5, top_k=7))
+    assert drawn == Sampling(temperature=0, top_k=7, top_p=0.8)
+
+
+def test_sampling_that_is_out_of_range_or_of_another_kind_is_refused():
+    with pytest.raises(ConfigError, match=r"^sampling: top_p: should be .* not 2"):
+        Sampling(top_p=2)
+    with pytest.raises(ConfigError, match=r"the sampling is 0\.7, which is no Sampling"):
+        solve(make_task(), 1, engine=make_engine(), sampling=0.7)
+
+
+def test_two_verifiers_of_one_name_with_other_settings_are_told_apart():
+    said = [
+        solve(make_task(), 1, engine=make_engine(), verifier=Likelihood(of=of)).settings for of in ("thought", "path")
+    ]
+    assert [each["verifier"] for each in said] == [{"name": "likelihood", "of": of} for of in ("thought", "path")]
+
+
+def test_a_verifier_that_is_a_function_is_named_by_where_it_is():
+    @verifier(attempts=2)
+    def near(problem, path):
+        return 1
+
+    told = solve(make_task(), 1, engine=make_engine(), verifier=near).settings["verifier"]
+    assert (told["name"], told["attempts"]) == ("near", 2)
+    assert told["function"].endswith("<locals>.near")
+    json.dumps(told, allow_nan=False)
 
 
 @pytest.mark.parametrize("front", [solve, asolve, stream, astream])

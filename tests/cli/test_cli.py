@@ -202,7 +202,7 @@ def first_word(monkeypatch):
 
 def test_a_question_that_needs_a_thought_is_asked_of_thoughts(first_word):
     record = json.loads(run("solve", "mine", "known", "--json").stdout)
-    assert (record["answer"], record["settings"]["verifier"]) == ("hello", "lm_value")
+    assert (record["answer"], record["settings"]["verifier"]["name"]) == ("hello", "lm_value")
 
 
 def test_a_problem_the_task_chokes_on_does_not_fit_the_task(first_word):
@@ -429,7 +429,7 @@ def test_what_a_module_of_the_current_folder_holds_is_named_as_module_and_attrib
     record = json.loads(run("solve", "written_here:Mine", PUZZLE, "--json", *names).stdout)
     assert record["settings"]["task"] == "mine"
     assert record["settings"]["strategy"] == {"name": "bfs", "b": 3, "k": 40}
-    assert record["settings"]["verifier"] == "near"
+    assert record["settings"]["verifier"]["function"] == "written_here:near"
     assert run("compare", "written_here:words", PUZZLE, "--only", "cot").exit_code == 0
 
 

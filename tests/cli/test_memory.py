@@ -8,7 +8,8 @@ from typer.testing import CliRunner
 
 from rksc_tot.cli.commands import app as cli
 from rksc_tot.cli.exits import NOT_SOLVED, USAGE
-from rksc_tot.cli.options.engine import EngineOptions, compression_of
+from rksc_tot.cli.options.engine import EngineOptions
+from rksc_tot.cli.options.plugins import plug_in
 from rksc_tot.core.errors import ConfigError
 from rksc_tot.engine.transformers_engine.settings import EngineSettings
 from rksc_tot.policies.compression.arborkv import ArborKV
@@ -25,6 +26,10 @@ OWN = "from rksc_tot.policies.compression.streaming_llm import Streaming\n\nclas
 
 def run(*args):
     return CliRunner().invoke(cli.app, [*map(str, args)])
+
+
+def compression_of(text):
+    return plug_in(KEEP, "--compress", text, "streaming:budget=256")
 
 
 @pytest.fixture

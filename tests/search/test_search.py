@@ -708,5 +708,5 @@ async def test_a_verifier_class_that_breaks_is_a_verifier_error_with_its_name(sc
 
 async def test_a_temperature_that_is_none_is_refused_in_one_line():
     search = make_search()
-    with pytest.raises(ConfigError, match=r"temperature: [^\n]*, not -1$"):
+    with pytest.raises(ConfigError, match=r"temperature: [^\n]*, not -1 - "):
         await search.expand([search.root], 1, temperature=-1)

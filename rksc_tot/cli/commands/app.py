@@ -5,6 +5,8 @@ Each command imports what is heavy when it runs, so that ``--help`` and errors c
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
 from rksc_tot.cli.commands.calibrate import calibrate
@@ -14,6 +16,15 @@ from rksc_tot.cli.commands.lists import policies, strategies, tasks, verifiers
 from rksc_tot.cli.commands.run import run
 from rksc_tot.cli.commands.solve import solve
 from rksc_tot.cli.options.arguments import ProblemCommand
+from rksc_tot.core.version import __version__
+
+
+def show_version(asked: bool) -> None:
+    """Print the version, and end the program, if ``asked``."""
+    if asked:
+        print(f"rksc-tot {__version__}")
+        raise typer.Exit
+
 
 app = typer.Typer(
     help="Tree-of-thoughts search on one shared KV cache.",
@@ -21,6 +32,16 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=show_version, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Tree-of-thoughts search on one shared KV cache."""
+
 
 app.command(cls=ProblemCommand)(solve)
 app.command()(run)

@@ -11,7 +11,7 @@ from rksc_tot.cli.exits import one_sentence
 from rksc_tot.cli.options.arguments import QUOTES, AsJson, Debug, Seed, importable_here
 from rksc_tot.cli.options.engine import EngineOptions
 from rksc_tot.cli.options.groups import grouped
-from rksc_tot.cli.options.search import LimitOptions
+from rksc_tot.cli.options.search import LimitOptions, SamplingOptions
 
 if TYPE_CHECKING:
     from rksc_tot.evaluation import Row
@@ -22,6 +22,7 @@ def compare(
     task: Annotated[str, typer.Argument(help="Such as game24, or your own as module:attribute.")],
     engine: EngineOptions,
     limits: LimitOptions,
+    drawing: SamplingOptions,
     problems: Annotated[list[str] | None, typer.Argument(help="Problems, one an argument.")] = None,
     puzzles: Annotated[Path | None, typer.Option(help="A csv with columns Rank and Puzzles.")] = None,
     rows: Annotated[str | None, typer.Option(help="Which ranks of that file, such as 901-1000.")] = None,
@@ -57,12 +58,14 @@ def compare(
             print(*(contender.label for contender in contenders), sep="\n")
             return
         chosen = choose_problems(problems or [], puzzles, rows, held_out, held_out_states)
-        budget = limits.budget()
+        budget, sampling = limits.budget(), drawing.sampling()
         how = engine.opened_for(named)
         finished: list[Row] = []
         try:
             with progress(len(contenders) * len(chosen), not as_json) as on_result:
-                comparison = Comparison(chosen, lambda: open_engine(*how), seed, budget, concurrency, on_result)
+                comparison = Comparison(
+                    chosen, lambda: open_engine(*how), seed, budget, concurrency, on_result, sampling
+                )
                 for contender in contenders:
                     finished.append(comparison.run(contender, finished))
         finally:  # whatever ends it, the rows that are done are shown

@@ -18,6 +18,7 @@ from rksc_tot.cli.options.engine import EngineOptions
 from rksc_tot.cli.options.groups import grouped
 from rksc_tot.cli.options.search import LimitOptions, RunLimitOptions, SearchOptions
 from rksc_tot.core.errors import RkscTotError
+from rksc_tot.core.version import __version__
 
 if TYPE_CHECKING:
     from rksc_tot.api.jsonl import JsonlLine
@@ -63,7 +64,7 @@ def run(
     with one_sentence(debug):
         from rksc_tot.api.jsonl import read_problems
         from rksc_tot.api.outcomes import RunProgress, Tally, has_check
-        from rksc_tot.api.setup import usual_verifier
+        from rksc_tot.api.setup import sampling_for, usual_verifier, verifier_of
         from rksc_tot.api.solve_many import asolve_many
         from rksc_tot.cli.engine import open_engine
         from rksc_tot.cli.output import loading
@@ -81,10 +82,13 @@ def run(
         how = engine.opened_for(chosen)
         lines = read_problems(problems)
         rksc = options["rksc"]
+        verifier = options["verifier"]
         common = {
+            "rksc_tot": __version__,
             "task": task,
-            "strategy": {"name": search.strategy, **options["strategy"].model_dump()},
-            "verifier": search.verifier,
+            "strategy": options["strategy"].told() | {"name": search.strategy},
+            "verifier": verifier and verifier.told(),
+            "sampling": sampling_for(chosen, options["sampling"]).model_dump(),
             "budget": options["budget"].model_dump(exclude_none=True),
             "seed": search.seed,
             "rksc": rksc and {"calibration": search.calibration, "sibling": search.sibling, "audit": rksc.audit},
@@ -94,9 +98,10 @@ def run(
 
         def settings_for(problem: Any) -> dict[str, Any]:
             """All that a result depends on; a problem the task refuses has no usual verifier."""
-            if search.verifier is None:
+            if verifier is None:
                 with suppress(RkscTotError):
-                    return {**common, "verifier": usual_verifier(chosen, validated(chosen, problem))}
+                    usual = usual_verifier(chosen, validated(chosen, problem))
+                    return {**common, "verifier": verifier_of(usual).told()}
             return common
 
         with Results(out, settings_for, trees) as results:

@@ -43,7 +43,7 @@ def importable_here(*names: str | None) -> None:
         sys.path.append(os.getcwd())
 
 
-def settings_of(pairs: Sequence[str]) -> dict[str, Any]:
+def settings_of(pairs: Sequence[str], option: str = "--set") -> dict[str, Any]:
     """``["k=16", "name=text"]`` as a dict; values are JSON where they can be read as such.
 
     Raises
@@ -55,7 +55,7 @@ def settings_of(pairs: Sequence[str]) -> dict[str, Any]:
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not (equals and name.isidentifier()):
-            raise ConfigError(f"--set is {shown(pair)}", hint="write name=value, such as k=16")
+            raise ConfigError(f"{option} is {shown(pair)}", hint="write name=value, such as k=16")
         try:
             settings[name] = json.loads(value)
         except (ValueError, RecursionError):  # also a number of thousands of digits

@@ -39,7 +39,7 @@ Config = Annotated[
     typer.Option(
         callback=read,
         is_eager=True,
-        help="A TOML file of options, named without the dashes; compress and set may be tables. The command line goes first.",
+        help="A TOML file of options, named without the dashes; compress, verifier and set may be tables. The command line goes first.",
     ),
 ]
 
@@ -130,7 +130,9 @@ def _named(what: str, table: Mapping[str, Any]) -> str:
     name = settings.pop("name", None)
     if not isinstance(name, str):
         has = "no name" if name is None else f"the name {shown(name)}"
-        raise ConfigError(f"{what} has {has}", hint='write name = "random_attention", or another one')
+        raise ConfigError(
+            f"{what} has {has}", hint='write its name, such as name = "streaming", or "likelihood" of a verifier'
+        )
     if settings and "=" in name:
         raise ConfigError(f"{what} has the name {shown(name)}", hint="write its settings as the others")
     return ":".join([name, ",".join(_pairs(what, settings))]) if settings else name
@@ -146,4 +148,4 @@ def _pairs(what: str, table: Mapping[str, Any]) -> list[str]:
         raise ConfigError(f"{what} is {shown(dict(table))}", hint="give numbers, texts, lists, true or false") from None
 
 
-TABLES: dict[str, Callable[[str, Mapping[str, Any]], Any]] = {"compress": _named, "set": _pairs}
+TABLES: dict[str, Callable[[str, Mapping[str, Any]], Any]] = {"compress": _named, "set": _pairs, "verifier": _named}

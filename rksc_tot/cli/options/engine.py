@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 import typer
 
-from rksc_tot.cli.options.arguments import importable_here, settings_of
+from rksc_tot.cli.options.arguments import importable_here
 from rksc_tot.cli.options.config_file import Config
+from rksc_tot.cli.options.plugins import FORM, plug_in
 from rksc_tot.core.errors import ConfigError
-from rksc_tot.core.plugins.user_code import shown
 from rksc_tot.core.sizes import kv_bytes
 from rksc_tot.engine.transformers_engine.settings import EngineKeywords, EngineSettings
 
 if TYPE_CHECKING:
     from rksc_tot.core.task import Task
-    from rksc_tot.policies.compression.base import CompressionPolicy
-
-PAIR = re.compile(r'\w+=(?:"(?:\\.|[^"\\])*"|,(?!\w+=)|[^,])*', re.DOTALL)
-"""``setting=value``; in quotes a value may contain anything."""
 
 How = tuple[str | None, str, str, EngineSettings]
 """Model, device, dtype and all other settings: what an engine is opened with."""
@@ -69,7 +64,7 @@ class EngineOptions(ModelOptions):
     compress: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME[:KEY=VALUE,...]",
+            metavar=FORM,
             help="What stays of paths or thoughts that may not keep all their KV, such as random_attention:budget=256,recent=32;"
             " see `rksc-tot policies`; or your own, as a task. Results are not exact then, but with --lossless, and with arborkv,"
             " which acts when --kv-budget is full and makes whole what is gone on with (unless rehydrate=false)."
@@ -100,10 +95,12 @@ class EngineOptions(ModelOptions):
         ConfigError
             If it does not, or what is kept was fitted to another task.
         """
+        from rksc_tot.policies.compression.base import KEEP
+
         kv_bytes(self.kv_budget, "--kv-budget")
         kv_bytes(self.offload_budget, "--offload-budget")
         importable_here(self.eviction)
-        policy = None if self.compress is None else compression_of(self.compress)
+        policy = None if self.compress is None else plug_in(KEEP, "--compress", self.compress, "streaming:budget=256")
         fit = getattr(policy, "fit", None)
         if fit is not None and task is not None:  # the model is looked at once it is there
             fit.check(model=fit.model, weights=fit.weights, layers=fit.layers, task=task.name or type(task).__name__)
@@ -123,30 +120,3 @@ class EngineOptions(ModelOptions):
             told |= {name: getattr(settings, name) for name in ("kv_budget", "offload", "offload_budget")}
             told["eviction"] = settings.eviction.name
         return told
-
-
-def compression_of(text: str) -> CompressionPolicy:
-    """The compression policy of ``name`` or ``name:setting=value,setting=value``; values are JSON where they can be read as such.
-
-    Raises
-    ------
-    ConfigError
-        If there is no such policy, or it has no such setting.
-    """
-    from rksc_tot.policies.compression.base import KEEP
-
-    name, colon, settings = text.partition(":")
-    if name not in KEEP.names() and not re.match(r"\w+=", settings):  # one's own, module:attribute
-        attribute, colon, settings = settings.partition(":")
-        name = f"{name}:{attribute}" if attribute else name
-    pairs = PAIR.findall(settings)
-    names = [pair.partition("=")[0] for pair in pairs]
-    plain = ",".join(pairs) == settings and all(setting.isidentifier() for setting in names)
-    if "=" in name or bool(colon) != bool(settings) or not plain:
-        raise ConfigError(
-            f"--compress is {shown(text)}", hint="write name or name:setting=value, such as streaming:budget=256"
-        )
-    if twice := [setting for setting in names if names.count(setting) > 1]:
-        raise ConfigError(f"--compress is {shown(text)}, with {twice[0]} twice", hint="leave one of them out")
-    importable_here(name)
-    return KEEP.make(name, **settings_of(pairs))

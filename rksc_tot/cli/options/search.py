@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rksc_tot.cli.options.arguments import Seed, importable_here, settings_of
+from rksc_tot.cli.options.plugins import FORM, plug_in
 from rksc_tot.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from rksc_tot.core.budget import Budget
     from rksc_tot.core.task import Task
+    from rksc_tot.engine.base import Sampling
     from rksc_tot.search.approximate.settings import RKSC
     from rksc_tot.strategies import Strategy
 
@@ -40,14 +42,37 @@ class StrategyOptions:
 
 
 @dataclass(frozen=True)
-class SearchOptions(StrategyOptions):
+class SamplingOptions:
+    """How thoughts are drawn; what is not given is as the task has it."""
+
+    temperature: Annotated[
+        float | None, typer.Option(help="Of sampling; 0 is greedy. This and the three below default to the task's own.")
+    ] = None
+    top_k: Annotated[int | None, typer.Option(help="Draw from so many likeliest tokens only.")] = None
+    top_p: Annotated[float | None, typer.Option(help="Draw from the likeliest tokens of this mass together.")] = None
+    min_p: Annotated[
+        float | None, typer.Option(help="Draw from tokens of at least this share of the likeliest's probability.")
+    ] = None
+
+    def sampling(self) -> Sampling | None:
+        """As settings, None where no option was given. Raises ConfigError."""
+        from rksc_tot.engine.base import Sampling
+
+        names = ("temperature", "top_k", "top_p", "min_p")
+        given = {name: value for name in names if (value := getattr(self, name)) is not None}
+        return Sampling(**given) if given else None
+
+
+@dataclass(frozen=True)
+class SearchOptions(SamplingOptions, StrategyOptions):
     """How to search, who scores, and what may be decided early or shared."""
 
     verifier: Annotated[
         str | None,
         typer.Option(
-            help="See `rksc-tot verifiers`; or your own, as a task. "
-            "Default: lm_value if the task has a question, else likelihood."
+            metavar=FORM,
+            help="Who scores thoughts, such as likelihood:of=path; see `rksc-tot verifiers`; or your own, as a task. "
+            "Default: lm_value if the task has a question, else likelihood.",
         ),
     ] = None
     calibration: Annotated[
@@ -64,12 +89,14 @@ class SearchOptions(StrategyOptions):
 
     def asked_of(self, task: Task, budget: Budget) -> dict[str, Any]:
         """The options of :func:`~rksc_tot.solve.solve`. Raises ConfigError if one is wrong."""
-        from rksc_tot.api.setup import verifier_of
+        from rksc_tot.verifiers import VERIFIERS
 
-        importable_here(self.verifier)
         return {
             "strategy": self.made_for(task),
-            "verifier": None if self.verifier is None else verifier_of(self.verifier),
+            "verifier": None
+            if self.verifier is None
+            else plug_in(VERIFIERS, "--verifier", self.verifier, "likelihood:of=path"),
+            "sampling": self.sampling(),
             "budget": budget,
             "seed": self.seed,
             "rksc": self.rksc(),

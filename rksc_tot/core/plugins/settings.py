@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from rksc_tot.core.errors import ConfigError
-from rksc_tot.core.plugins.user_code import shown
+from rksc_tot.core.plugins.user_code import said, shown
 
 
 class Settings(BaseModel):
@@ -47,11 +49,32 @@ class Settings(BaseModel):
                     hint = f"settings are annotated fields of the class, such as {field}, without an __init__"
                 raise ConfigError(f"{called} is frozen, its {name} cannot be set", hint=hint) from None
 
+    def told(self) -> dict[str, Any]:
+        """What it is called and all its settings, as JSON has them; a function by its name, another object by its type."""
+        fields = {name: _plain(getattr(self, name)) for name in type(self).model_fields}
+        return {"name": getattr(self, "name", "") or type(self).__name__, **fields}
+
     @classmethod
     def _called(cls, values: dict[str, Any]) -> str:
         field = cls.model_fields.get("name")
         name = values.get("name") or (field.default if field else getattr(cls, "name", ""))
         return f"{cls.kind} {name!r}" if name else cls.kind or cls.__name__
+
+
+def _plain(value: object) -> Any:
+    """A value as JSON has it, the same in every process."""
+    if isinstance(value, BaseModel):
+        return {name: _plain(getattr(value, name)) for name in type(value).model_fields}
+    if isinstance(value, Mapping):
+        return {said(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if value is None or isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    if isinstance(value, float):
+        return str(value)
+    named = value if hasattr(value, "__qualname__") else type(value)
+    return f"{named.__module__}:{named.__qualname__}"
 
 
 def sentence(error: ValidationError) -> str:

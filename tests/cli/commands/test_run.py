@@ -17,6 +17,7 @@ from rksc_tot.cli.commands import app as cli
 from rksc_tot.cli.exits import FAILED, INTERRUPTED, NOT_SOLVED, USAGE
 from rksc_tot.core.errors import ConfigError
 from rksc_tot.core.tree import ReasoningTree
+from rksc_tot.core.version import __version__
 from rksc_tot.engine.mock.engine import MockEngine
 from rksc_tot.tasks.game24.task import Game24
 from tests.game24_player import judge, player, write
@@ -316,7 +317,8 @@ def test_what_results_do_not_depend_on_may_change_when_a_run_is_gone_on_with():
     [
         (["--seed", "1"], "found with seed 0, not 1"),
         (["--set", "k=7"], "found with strategy {'name': 'bfs', 'b': 2, 'k': 6}, not"),
-        (["--verifier", "random"], "found with verifier 'lm_value', not 'random'"),
+        (["--verifier", "random"], "found with verifier {'name': 'lm_value'}, not {'name': 'random'}"),
+        (["--temperature", "0.5"], "found with sampling {'temperature': 1.0, "),
         (["--max-nodes", "9"], "found with budget {}, not {'nodes': 9}"),
         (["--max-kv", "1MiB"], "found with budget {}, not {'kv_bytes': 1048576}"),
         (["--model", "other"], "found with model 'embedded', not 'other'"),
@@ -331,6 +333,18 @@ def test_other_settings_than_those_of_before_are_refused(monkeypatch, args, says
     monkeypatch.setattr("rksc_tot.cli.engine.open_engine", lambda *_: pytest.fail("loaded"))
     assert_refused(run(quoted(), "--resume", few=[*FEW, *args]), "'r.jsonl', line 1 was ", says)
     assert Path("r.jsonl").read_bytes() == before
+
+
+def test_a_run_is_not_gone_on_with_by_another_setting_of_the_same_verifier():
+    run(quoted(), "--verifier", "likelihood")
+    refused = run(quoted(), "--resume", "--verifier", "likelihood:of=path")
+    assert_refused(refused, "found with verifier {'name': 'likelihood', 'of': 'thought'}, not", "'of': 'path'")
+
+
+def test_a_run_is_not_gone_on_with_by_another_version(monkeypatch):
+    run(quoted())
+    monkeypatch.setattr("rksc_tot.cli.commands.run.__version__", "0.0.0")
+    assert_refused(run(quoted(), "--resume"), f"found with rksc_tot '{__version__}', not '0.0.0'")
 
 
 @pytest.mark.parametrize("content", ["x\n", "{}\n", '"4 5 6 10"\n', "[]\n", '{"id": 1, "problem": "4 5 6 10"}\n'])
@@ -446,7 +460,7 @@ def test_a_line_names_the_verifier_and_the_model_that_were_used():
     run(quoted(PUZZLES[:1]))
     run(quoted(PUZZLES[:1]), "--verifier", "likelihood", "--model", "embedded", out="2.jsonl")
     said = [results(out)[0]["settings"] for out in ("r.jsonl", "2.jsonl")]
-    assert [each["verifier"] for each in said] == ["lm_value", "likelihood"]
+    assert [each["verifier"]["name"] for each in said] == ["lm_value", "likelihood"]
     assert [each["model"] for each in said] == ["embedded", "embedded"]
     assert run(quoted(PUZZLES[:1]), "--resume", "--verifier", "lm_value").exit_code == 0
 

@@ -89,6 +89,16 @@ def test_a_policy_and_the_settings_of_a_strategy_may_be_tables(opened):
     assert opened[2][-1].compress.name == "streaming"
 
 
+def test_a_verifier_may_be_a_table_or_a_text_with_its_settings(opened):
+    for config in ('[verifier]\nname = "likelihood"\nof = "path"\n', 'verifier = "likelihood:of=path"\n'):
+        assert solved(config=config)["verifier"] == {"name": "likelihood", "of": "path"}
+
+
+def test_sampling_options_may_stand_in_the_file(opened):
+    sampling = solved(config="temperature = 0.5\ntop-k = 7\n[set]\nk = 6\n")["sampling"]
+    assert (sampling["temperature"], sampling["top_k"]) == (0.5, 7)
+
+
 def test_a_size_may_be_a_number_of_bytes_there_too(opened):
     config = "kv-budget = 1000000\nmax-kv = 800_000\noffload = 'cpu'\noffload-budget = 2000000\n[set]\nk = 6\n"
     assert solved(config=config)["budget"] == {"kv_bytes": 800_000}
@@ -142,7 +152,7 @@ def test_what_is_wrong_in_a_file_is_named_with_the_file_before_a_model_is_loaded
         ("offload-budget = true", "offload-budget is True - it takes a text, or a whole number of bytes"),
         ("kv-budget = 1.5", "kv-budget is 1.5 - it takes a text, or a whole number of bytes"),
         ("compress = 3", "compress is 3 - it takes a text, or a table"),
-        ("[compress]\nbudget = 3", 'compress has no name - write name = "random_attention", or another one'),
+        ("[compress]\nbudget = 3", 'compress has no name - write its name, such as name = "streaming"'),
         ('[compress]\nname = "streaming"\nbudget = 2020-01-01', "compress is {'budget': datetime.date(2020, 1, 1)}"),
         ('[compress]\nname = "streaming"\nbudget = 0', "compression policy 'streaming': budget"),
         ("[set]\nk = 0", "k"),

@@ -1,0 +1,45 @@
+"""How a plug-in and its settings are written on the command line: ``name`` or ``name:setting=value,setting=value``."""
+
+from __future__ import annotations
+
+import re
+from typing import TypeVar
+
+from rksc_tot.cli.options.arguments import importable_here, settings_of
+from rksc_tot.core.errors import ConfigError
+from rksc_tot.core.plugins.registry import Registry
+from rksc_tot.core.plugins.user_code import shown
+
+T = TypeVar("T")
+FORM = "NAME[:KEY=VALUE,...]"
+PAIR = re.compile(r'\w+=(?:"(?:\\.|[^"\\])*"|,(?!\w+=)|[^,])*', re.DOTALL)
+"""``setting=value``; in quotes a value may contain anything."""
+
+
+def plug_in(registry: Registry[T], option: str, text: str, example: str) -> T:
+    """The plug-in that the text of an option names, with its settings; values are JSON where they can be read as such.
+
+    Raises
+    ------
+    ConfigError
+        If there is no such plug-in, or it has no such setting; ``example`` shows how to write one.
+    """
+    name, pairs = split(registry, option, text, example)
+    importable_here(name)
+    return registry.make(name, **settings_of(pairs, option))
+
+
+def split(registry: Registry[T], option: str, text: str, example: str) -> tuple[str, list[str]]:
+    """The name and the settings, ``name=value`` each, that the text of an option has. Raises ConfigError."""
+    name, colon, settings = text.partition(":")
+    if name not in registry.names() and not re.match(r"\w+=", settings):  # one's own, module:attribute
+        attribute, colon, settings = settings.partition(":")
+        name = f"{name}:{attribute}" if attribute else name
+    pairs = PAIR.findall(settings)
+    names = [pair.partition("=")[0] for pair in pairs]
+    plain = ",".join(pairs) == settings and all(setting.isidentifier() for setting in names)
+    if "=" in name or bool(colon) != bool(settings) or not plain:
+        raise ConfigError(f"{option} is {shown(text)}", hint=f"write name or name:setting=value, such as {example}")
+    if twice := [setting for setting in names if names.count(setting) > 1]:
+        raise ConfigError(f"{option} is {shown(text)}, with {twice[0]} twice", hint="leave one of them out")
+    return name, pairs
