@@ -26,8 +26,9 @@ lint: $(WHEEL)/.installed
 types: $(WHEEL)/.installed
 	cd $(WHEEL) && ../../$(BIN)/mypy --config-file ../../pyproject.toml --cache-dir ../../.mypy_cache -p rksc_tot
 
+# One process a core, each with one thread (tests/conftest.py); eight at most, since each holds models of its own.
 tests: $(INSTALLED)
-	$(BIN)/pytest
+	$(BIN)/pytest --numprocesses logical --maxprocesses 8 --dist worksteal
 
 # More random programs against the same invariants.
 slow: $(INSTALLED)
