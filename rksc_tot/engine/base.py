@@ -153,7 +153,9 @@ class Completion(NamedTuple):
     """A text that one or more branches wrote.
 
     ``text``: without the stop string. ``tokens``, ``logprobs``: what the handle holds beyond its parent; log-probabilities
-    are the model's own (temperature 1, no filter), in nats. ``finish``: ``length``, ``budget`` and ``rival`` mean cut off.
+    are the model's own for these tokens (temperature 1, no filter), in nats. Where a stop string cuts inside a token, both are
+    of the tokens of the kept text, not of the sampled token. The closing stop string of ``eos`` has the log-probability of the
+    end of text at its first token, and 0 at others. ``finish``: ``length``, ``budget`` and ``rival`` mean cut off.
     ``branches``: which branches (indices into ``streams``) wrote exactly this. ``handle``: owned by the caller. ``exact``:
     whether every token was drawn upon the KV of the full path.
     """

@@ -10,7 +10,7 @@ import torch
 from transformers import DynamicCache
 
 from rksc_tot.engine.attention.plan import Piece
-from rksc_tot.engine.jobs.generation import Generation
+from rksc_tot.engine.jobs.generation.generation import Generation
 from rksc_tot.engine.model.hf_compat import cache_keyword
 
 
@@ -107,16 +107,16 @@ class Shadow:
     def add(self, job):
         self._add(job)
         if isinstance(job, Generation):
-            finish = job._finish
+            add = job.completions.add
 
-            def look(group, branches, why, *rest, **more):
-                finish(group, branches, why, *rest, **more)
-                drawn = [*self.tokens(job.base), *group.written.tokens[job.before :]]
+            def look(group, text, tokens, logprobs, why):
+                add(group, text, tokens, logprobs, why)
+                drawn = [*self.tokens(job.base), *group.sampled]
                 count = range(job.base.end, len(drawn) + (why == "eos"))
                 exact = all(self.drawn[id(job), tuple(drawn[:n])] for n in count)
-                self.said.append((job.done[-1].exact, exact))
+                self.said.append((job.completions.done[-1].exact, exact))
 
-            job._finish = look
+            job.completions.add = look
 
     # -- what should be so -------------------------------------------------------------------------------------------
 

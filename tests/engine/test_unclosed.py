@@ -4,7 +4,7 @@ import asyncio
 
 from rksc_tot.core.seeds import stream_keys
 from rksc_tot.engine.base import Account, GenerateRequest, Sampling
-from rksc_tot.engine.jobs.generation import Generation
+from rksc_tot.engine.jobs.generation.generation import Generation
 from rksc_tot.engine.kv.compression import TreeCompressor
 from rksc_tot.engine.transformers_engine.engine import TransformersEngine
 from rksc_tot.policies.compression.arborkv import ArborKV

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Protocol, Self
 
 from rksc_tot.cache.prefix_tree import PrefixTree, Segment
 from rksc_tot.engine.base import Account
@@ -28,6 +28,19 @@ class ComputedRows(NamedTuple):
     start: int
     rows: int
     new: int
+
+
+class DraftCopies(Protocol):
+    """Compressed copies of paths, on which drafts are written (see :mod:`rksc_tot.engine.kv.speculation`)."""
+
+    @property
+    def horizon(self) -> int:
+        """The most tokens of one draft."""
+        ...
+
+    def copy(self, job: Job, tips: Sequence[Segment]) -> list[Segment] | None:
+        """Copies of the paths to ``tips`` without their last tokens, each pinned; None where there is no room for them."""
+        ...
 
 
 class Job:
@@ -182,6 +195,10 @@ class Job:
     def remaining_tokens(self) -> int:
         """Tokens that it may still sample."""
         return 0
+
+    def next_draft(self, copies: DraftCopies, jobs: Sequence[Job]) -> Job | None:
+        """A job that drafts its next tokens, if it is time to begin one. ``jobs``: all that run in the engine."""
+        return None
 
     def crowd_out(self) -> bool:
         """Drop tokens that were drafted and not verified, as there is no room for them. False if there are none."""

@@ -18,16 +18,11 @@ While drafts are written the full path is not in use, and may be evicted or offl
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Sequence
 
 from rksc_tot.cache.arena import Arena
 from rksc_tot.cache.prefix_tree import PrefixTree, Segment
 from rksc_tot.core.errors import CacheError, CompressionError
-from rksc_tot.engine.base import Account
-from rksc_tot.engine.jobs.draft import DraftJob
-from rksc_tot.engine.jobs.drafted_tokens import Ahead, Drafted
-from rksc_tot.engine.jobs.generation import Generation
 from rksc_tot.engine.jobs.job import Job
 from rksc_tot.engine.kv.compression import Compressor
 from rksc_tot.policies.compression.lossless import Lossless
@@ -54,80 +49,34 @@ class Drafter:
         self._shadow = tree.private_root()
         self._broken = False  # whether the policy has failed
 
-    def turn(self, jobs: Sequence[Job]) -> list[DraftJob]:
-        """Put what has been drafted before the generations, and begin the next drafts, which are returned."""
-        begun = []
-        for job in jobs:
-            if isinstance(job, Generation) and not isinstance(job, DraftJob) and not job.ended:
-                if isinstance(job.draft, DraftJob) and job.draft.ended:
-                    self._verify(job, job.draft.drafted)
-                elif job.draft is None and not job.ready():
-                    horizon = self.settings.horizon
-                    if job.ahead is not None:
-                        if any(map(job.lacks, job.wanted())):
-                            continue  # passes have not got to all that was drafted
-                        horizon = min(horizon, max(1, 2 * job.ahead.longest))
-                        job.settle()
-                    if self._may(job, jobs) and (draft := self._begin(job, horizon)):
-                        begun.append(draft)
-        return begun
+    @property
+    def horizon(self) -> int:
+        """The most tokens of one draft."""
+        return self.settings.horizon
 
-    def forget(self) -> None:
-        """Let go of the twins that nobody uses."""
-        for twin in list(self._shadow.children.values()):
-            self.tree.discard(twin, 0)
-
-    def _may(self, job: Generation, jobs: Sequence[Job]) -> bool:
-        """Whether it is time for a draft: passes have got to all of the paths but their last tokens, and the order in which
-        branches draw is no matter.
-        """
-        if self._broken or not job.running or job.step < job.undrafted or not _enough(job, jobs):
-            return False
-        missing = [(tip, lack) for tip in job.tips() for lack in self.tree.missing(tip, job.exact)]
-        return all(segment is tip and first == len(tip.tokens) - 1 for tip, (segment, first) in missing)
-
-    def _begin(self, job: Generation, horizon: int) -> DraftJob | None:
-        """A draft of the next tokens, running; None where there is no room for it."""
-        twins: list[Segment] = []
-        draft = None
+    def copy(self, job: Job, tips: Sequence[Segment]) -> list[Segment] | None:
+        """Compressed copies of the paths to ``tips`` without their last tokens, each pinned; None where there is no room."""
+        copies: list[Segment] = []
         self.compressor.ledger = job.account.ledger.compression
         try:
-            twins.extend(self._draft_copy(job, group.tip) for group in job.groups)
-            draft = job.draft = DraftJob(job, twins, horizon)
-            draft.start()
-            job.pause()
+            if not self._broken:
+                copies.extend(self._copy_path(job, tip) for tip in tips)
+                return copies
         except CompressionError as error:
             self._broken = True
             _log.warning("nothing is drafted any more: %s", " ".join(str(error).split()))
         except CacheError:
-            job.draft_later()
-        for twin in twins:
-            self.tree.unpin(twin)
-        return draft
+            pass
+        for made in copies:
+            self.tree.unpin(made)
+        return None
 
-    def _verify(self, job: Generation, drafted: Sequence[Drafted]) -> None:
-        """Put the drafted tokens on the path, each a segment of its own, so that logits are given at each."""
-        job.draft = None
-        groups = {branch: group for group in job.groups for branch in group.branches}
-        ledger = job.account.ledger.verified
-        ahead = Ahead(self.tree, ledger, max(group.tip.end for group in job.groups), [], set(), {})
-        for branches, tokens, over in drafted:
-            group = groups[branches[0]]
-            known = len(group.logprobs)
-            at = group.tip
-            ahead.met.add(at)
-            for token in tokens[known : len(tokens) - over]:
-                at = self.tree.walk(at, (token,))
-                ahead.met.add(at)
-            self.tree.pin(at)
-            ahead.leaves.append(at)
-            ahead.start = min(ahead.start, group.tip.end)
-            ahead.guesses |= {branch: deque(tokens[known:]) for branch in branches}
-        ledger.drafted += sum(map(len, ahead.guesses.values()))
-        ledger.rounds += 1
-        job.ahead = ahead
+    def forget(self) -> None:
+        """Drop the copies that no draft uses."""
+        for copy in list(self._shadow.children.values()):
+            self.tree.discard(copy, 0)
 
-    def _draft_copy(self, job: Generation, tip: Segment) -> Segment:
+    def _copy_path(self, job: Job, tip: Segment) -> Segment:
         """The twin of a path without its last token, pinned; what it lacks is copied from the path, which is resident.
 
         Raises
@@ -152,7 +101,7 @@ class Drafter:
             raise
         return at
 
-    def _copy(self, job: Generation, tip: Segment, twin: Segment, tokens: range) -> None:
+    def _copy(self, job: Job, tip: Segment, twin: Segment, tokens: range) -> None:
         """Give these tokens of a segment of a twin the KV they have on the path to ``tip``."""
         if (limit := job.account.kv_tokens(self.token_bytes)) is not None:
             self.tree.make_room_within(len(tokens), limit, job.account)
@@ -163,14 +112,3 @@ class Drafter:
         source = [slot for segment in tip.lineage() for slot in segment.read(first, stop)[0]]
         self.arena.reserve(self.tree.pool.extent)
         self.arena.copy(source, slots)
-
-
-def _enough(job: Generation, jobs: Sequence[Job]) -> bool:
-    """Whether no branch will be cut off because another one has drawn the last token that was to be had."""
-    account: Account | None = job.account
-    while account is not None:
-        left = account.tokens_left
-        if left is not None and sum(o.remaining_tokens for o in jobs if o.account.draws_on(account)) > left:
-            return False
-        account = account.run
-    return True

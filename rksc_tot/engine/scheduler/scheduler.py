@@ -84,7 +84,8 @@ class Scheduler:
                 job.expire()
         self._use_logits()
         if self.drafter is not None:
-            self.jobs += self.drafter.turn(self.jobs)
+            drafts = [job.next_draft(self.drafter, self.jobs) for job in self.jobs if not job.ended]
+            self.jobs += [draft for draft in drafts if draft is not None]
         if self.compressor is not None:
             self.compressor.compress_over_budget(self.jobs)
         self._retire()

@@ -21,7 +21,7 @@ from rksc_tot.engine.base import (
     Usage,
     check_prompt_kv,
 )
-from rksc_tot.engine.jobs.generation import Generation
+from rksc_tot.engine.jobs.generation.generation import Generation
 from rksc_tot.engine.jobs.label import Distribution, Labelling
 from rksc_tot.engine.model.info import eos_ids, vocabulary_size
 from rksc_tot.engine.scheduler.engine_thread import EngineThread
@@ -223,7 +223,7 @@ class TransformersEngine:
 
         jobs = await self.engine_thread.run(make)
         return [
-            [c._replace(handle=self._adopt(c.handle, r, job)) for c in job.done]
+            [c._replace(handle=self._adopt(c.handle, r, job)) for c in job.completions.done]
             for r, job in zip(requests, jobs, strict=True)
         ]
 
@@ -339,7 +339,7 @@ class TransformersEngine:
         """A handle for the segment of a completion, which the job holds already."""
         if segment is None:
             return None
-        states = job.states.get(segment) if request.states else None
+        states = job.completions.states.get(segment) if request.states else None
         parent = request.handle
         return KVHandle(
             self.engine_thread, segment.end, parent.messages, parent.prompt_end, place=segment, states=states

@@ -13,7 +13,7 @@ from rksc_tot.core.errors import CacheError, EngineError
 from rksc_tot.core.seeds import stream_keys
 from rksc_tot.engine import TransformersEngine
 from rksc_tot.engine.base import Account, GenerateRequest, LabelRequest, Sampling
-from rksc_tot.engine.jobs.draft import DraftJob
+from rksc_tot.engine.jobs.generation.draft import DraftJob
 from rksc_tot.policies.compression.arborkv import ArborKV
 from rksc_tot.policies.compression.base import KEEP, PathPolicy
 from rksc_tot.policies.compression.lossless import Lossless
@@ -23,7 +23,6 @@ from rksc_tot.policies.compression.streaming_llm import Streaming
 from rksc_tot.policies.early_exit.cgee import RivalStop
 from rksc_tot.strategies import BFS
 from tests.engine.conftest import byte_tokenizer, llama
-from tests.patience import PATIENCE
 
 HOT = Sampling(temperature=1.2)
 SAMPLINGS = (
@@ -168,7 +167,7 @@ def held(engine, handles):
 
 def run(engine, work):
     with engine:
-        return asyncio.run(asyncio.wait_for(work(engine), PATIENCE))
+        return asyncio.run(work(engine))
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,1 @@
+"""Jobs that write tokens: generations, and the drafts of their next tokens."""

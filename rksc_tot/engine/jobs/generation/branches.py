@@ -1,0 +1,255 @@
+"""Branches that are written together on the prefix tree.
+
+All branches of a request that have written the same tokens so far form one *branch group*: its tokens are computed once, however
+many branches wrote them. A group divides when the random numbers of its branches pick different tokens. Every branch writes
+what it would have written alone.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rksc_tot.cache.prefix_tree import PrefixTree, Segment
+from rksc_tot.engine.base import Account, Finish, GenerateRequest
+from rksc_tot.engine.jobs.job import Job
+from rksc_tot.engine.jobs.random_streams import Streams
+from rksc_tot.engine.jobs.sampler import Draws, Logits
+from rksc_tot.engine.tokenization.text import Written, find_stop
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+
+@dataclass(slots=True)
+class Tail:
+    """The last tokens of a text that a stop string cuts inside a token. They are taken as they stand, not sampled.
+
+    Attributes
+    ----------
+    text
+        The whole text, without the stop string.
+    tokens
+        The sampled tokens that are kept, then those of the tail that have been taken.
+    left
+        Tokens of the tail that have not been taken yet.
+    sampled
+        How many of ``tokens`` were sampled.
+    """
+
+    text: str
+    tokens: list[int]
+    left: deque[int]
+    sampled: int
+
+
+@dataclass(slots=True, eq=False)
+class BranchGroup:
+    """Branches that have written the same tokens.
+
+    Attributes
+    ----------
+    tip
+        The segment of the prefix tree that ends with the last of these tokens.
+    branches
+        Their numbers in the request.
+    written
+        The text of the sampled tokens.
+    logprobs
+        Log-probability of each token.
+    exact
+        Whether every token was drawn from exact KV.
+    tail
+        The last tokens, where a stop string cuts inside a token.
+    """
+
+    tip: Segment
+    branches: Sequence[int]
+    written: Written
+    logprobs: list[float]
+    exact: bool = True
+    tail: Tail | None = None
+
+    @property
+    def sampled(self) -> list[int]:
+        """The sampled tokens."""
+        tokens, count = self.written.tokens, len(self.written.ends)
+        return tokens[len(tokens) - count :]
+
+
+class BranchingJob(Job):
+    """Writes branches of one request until each has ended.
+
+    Attributes
+    ----------
+    request
+        Sampling and stop strings.
+    eos
+        Ids of the tokens that end a text.
+    streams
+        The random numbers of each branch.
+    groups
+        Branch groups that have not ended.
+    step
+        How often it has drawn.
+    """
+
+    writes = True
+
+    def __init__(
+        self,
+        tree: PrefixTree,
+        base: Segment,
+        account: Account,
+        scratch_from: int | None,
+        request: GenerateRequest,
+        tokenizer: PreTrainedTokenizerBase,
+        eos: frozenset[int],
+        streams: Streams,
+    ) -> None:
+        super().__init__(tree, base, account, scratch_from)
+        self.request = request
+        self.tokenizer = tokenizer
+        self.eos = eos
+        self.streams = streams
+        self.groups: list[BranchGroup] = []
+        self.step = 0
+        self._going: list[BranchGroup] = []  # those that go on now
+
+    # -- the kinds of writing differ in these ------------------------------------------------------------------------
+
+    def grant(self, wanted: int) -> int:
+        """How many of ``wanted`` tokens may be drawn; they are paid for."""
+        raise NotImplementedError
+
+    def full(self, group: BranchGroup) -> bool:
+        """Whether a group may not write any more."""
+        raise NotImplementedError
+
+    def drawn(self, branches: Sequence[int], tokens: Sequence[int]) -> None:
+        """Take note of the tokens that branches have drawn."""
+
+    def finish(self, group: BranchGroup, finish: Finish, ending: float | None = None) -> None:
+        """Make the result of a group. ``ending``: log-probability of the end of text that it drew."""
+        raise NotImplementedError
+
+    def stop(self, group: BranchGroup, start: int, end: int) -> None:
+        """End a group in whose text a stop string stands from ``start`` to ``end``: finish it, or give it a tail."""
+        raise NotImplementedError
+
+    def conclude(self) -> None:
+        """End the job: no group is left."""
+        raise NotImplementedError
+
+    # -- writing -----------------------------------------------------------------------------------------------------
+
+    def tips(self) -> list[Segment]:
+        """The tips of all groups."""
+        return [group.tip for group in self.groups]
+
+    def draws(self, row: Mapping[Segment, int]) -> Draws:
+        """What every branch draws now whose tip is ready. Branches that the budget cuts off are finished."""
+        ready = set(self.ready())
+        self._going = [group for group in self.groups if group.tip in ready]
+        drawing = [group for group in self._going if group.tail is None]
+        granted = self.grant(sum(len(group.branches) for group in drawing))
+        rows: list[int] = []
+        uniforms: list[Any] = [np.empty(0)]
+        for group in drawing:
+            cut, group.branches = group.branches[granted:], group.branches[:granted]
+            granted -= len(group.branches)
+            if cut:
+                self.finish(replace(group, branches=cut), "budget")
+            rows += [row[group.tip]] * len(group.branches)
+            uniforms.append(self.streams[len(group.logprobs)][group.branches])
+        for group in self._going:
+            group.exact = group.exact and group.tip.exact
+        return Draws(rows, np.concatenate(uniforms), self.request.sampling)
+
+    def advance(
+        self, logits: Logits, row: Mapping[Segment, int], tokens: Sequence[int], logprobs: Sequence[float]
+    ) -> None:
+        """Take the tokens drawn, in the order of :meth:`draws`, and the next token of each tail."""
+        self.step += 1
+        self.decoding = True
+        drawing = [group for group in self._going if group.tail is None]
+        self.drawn([branch for group in drawing for branch in group.branches], tokens)
+        drawn = iter(zip(tokens, logprobs, strict=True))
+        self.groups = [group for group in self.groups if group not in self._going]
+        for group in self._going:
+            tip = group.tip
+            if group.tail is None:
+                self._divide(group, drawn, logits, row)
+            else:
+                self._take(group, group.tail, logits, row, tip.pins == 1)
+            self.tree.unpin(tip)
+        if not self.groups:
+            self.conclude()
+
+    def cut_off(self, groups: Sequence[BranchGroup], finish: Finish) -> None:
+        """Finish groups where they stand."""
+        for group in groups:
+            self.finish(group, finish)
+        for group in groups:
+            (self.tree.unpin if self.running else self.tree.drop)(group.tip)
+        self.groups = [group for group in self.groups if group not in groups]
+        if not self.groups:
+            self.conclude()
+
+    def expire(self) -> None:
+        """Finish every group where it stands."""
+        self.cut_off(self.groups, "budget")
+
+    def leave(self) -> None:
+        """Give up all groups."""
+        super().leave()
+        self.groups = []
+
+    def _divide(
+        self, group: BranchGroup, drawn: Iterator[tuple[int, float]], logits: Logits, row: Mapping[Segment, int]
+    ) -> None:
+        """Make a group of the branches that drew the same token, for each token drawn."""
+        heirs: dict[int, tuple[list[int], float]] = {}
+        for branch, (token, logprob) in zip(group.branches, drawn, strict=False):
+            heirs.setdefault(token, ([], logprob))[0].append(branch)
+        alone = len(heirs) == 1 and group.tip.pins == 1
+        for n, (token, (branches, logprob)) in enumerate(heirs.items()):
+            if token in self.eos:
+                self.finish(replace(group, branches=branches), "eos", logprob)
+                continue
+            last = n == len(heirs) - 1
+            written = group.written if last else group.written.fork()
+            heir = BranchGroup(group.tip, branches, written, [*group.logprobs, logprob], group.exact)
+            searched = written.push(token)
+            if stop := find_stop(written.text, searched, self.request.stop):
+                self.stop(heir, *stop)
+                if heir.tail is None:
+                    continue
+                if heir.tip is group.tip:  # its logits are those that the cut token was drawn from
+                    self._take(heir, heir.tail, logits, row, alone)
+                else:
+                    self._add(heir, heir.tip)
+            elif self.full(heir):
+                self.finish(heir, "length")
+            else:
+                self._add(heir, self.tree.step(group.tip, token, alone))
+
+    def _take(self, group: BranchGroup, tail: Tail, logits: Logits, row: Mapping[Segment, int], alone: bool) -> None:
+        """Take the next token of a tail, with the log-probability that the model gives it there."""
+        token = tail.left.popleft()
+        tail.tokens.append(token)
+        group.logprobs = [*group.logprobs, float(logits.logprobs(row[group.tip], [token])[0])]
+        if tail.left:
+            self._add(group, self.tree.step(group.tip, token, alone))
+        else:
+            self.finish(group, "stop")
+
+    def _add(self, group: BranchGroup, tip: Segment) -> None:
+        """Have a group go on from a tip."""
+        group.tip = tip
+        self.tree.pin(tip)
+        self.groups.append(group)

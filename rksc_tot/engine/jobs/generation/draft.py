@@ -1,0 +1,88 @@
+"""The job that drafts the next tokens of a generation on compressed KV."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from rksc_tot.cache.prefix_tree import Segment
+from rksc_tot.engine.base import Finish
+from rksc_tot.engine.jobs.generation.branches import BranchGroup, BranchingJob
+from rksc_tot.engine.jobs.generation.drafted_tokens import END, Drafted
+from rksc_tot.engine.jobs.job import ComputedRows
+
+
+class DraftJob(BranchingJob):
+    """Writes what the branches of a generation would write next, on compressed copies of their paths.
+
+    It pays for no token and leaves nothing in the cache.
+
+    Parameters
+    ----------
+    parent
+        The generation.
+    copies
+        Ends of the copies: for each branch group of the generation its path without the last token, which is computed here for
+        the draft alone.
+    horizon
+        The most tokens of a branch.
+    """
+
+    def __init__(self, parent: BranchingJob, copies: Sequence[Segment], horizon: int) -> None:
+        request = replace(parent.request, rivals=None, states=False)
+        super().__init__(
+            parent.tree, copies[0], parent.account, None, request, parent.tokenizer, parent.eos, parent.streams
+        )
+        self.parent = parent
+        self.prompt = parent.prompt
+        self.horizon = horizon
+        self.drafted: list[Drafted] = []
+        self._copies = list(copies)
+        for group, copy in zip(parent.groups, copies, strict=True):
+            self.tree.hold(copy)
+            tip = self.tree.walk(copy, group.tip.tokens[-1:])
+            self.tree.hold(tip)
+            self.groups.append(BranchGroup(tip, group.branches, group.written.fork(), group.logprobs))
+
+    def grant(self, wanted: int) -> int:
+        """All: only tokens that the generation draws are paid for."""
+        return wanted
+
+    def full(self, group: BranchGroup) -> bool:
+        """Whether a group may not write any more, or need not for now."""
+        return self.step >= self.horizon or self.parent.full(group)
+
+    def finish(self, group: BranchGroup, finish: Finish, ending: float | None = None) -> None:
+        """Hand over the tokens of a group."""
+        tokens = [*group.sampled, END] if finish == "eos" else group.sampled
+        over = finish in ("stop", "eos") or self.parent.full(group)
+        self.drafted.append(Drafted(group.branches, tokens, over))
+
+    def stop(self, group: BranchGroup, start: int, end: int) -> None:
+        """Finish: the generation will meet the stop string itself."""
+        self.finish(group, "stop")
+
+    def conclude(self) -> None:
+        """End: :attr:`drafted` is the result."""
+        self.end(None)
+
+    def book(self, computed: Sequence[ComputedRows], exact: bool) -> None:
+        """Book all rows as those of a draft."""
+        self.account.ledger.verified.rows += sum(part.rows for part in computed)
+
+    def outgrow(self) -> None:
+        """End. The account is not short of KV for that: tokens that are not drafted are generated without a draft."""
+        self.expire()
+
+    def fail(self, error: Exception) -> None:
+        """End: a draft that fails is a short draft."""
+        self.expire()
+
+    def close(self) -> None:
+        """Let go of the copies; drop what was computed below them."""
+        self.leave()
+        self.tree.drop(self.base)
+        for copy in self._copies:
+            self.tree.drop(copy)
+            for child in list(copy.children.values()):
+                self.tree.discard(child, child.start)

@@ -1,0 +1,188 @@
+"""The job that answers a request for text."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from rksc_tot.cache.prefix_tree import PrefixTree, Segment
+from rksc_tot.engine.base import Account, Finish, GenerateRequest
+from rksc_tot.engine.jobs.generation.branches import BranchGroup, BranchingJob, Tail
+from rksc_tot.engine.jobs.generation.completions import Completions
+from rksc_tot.engine.jobs.generation.drafting import Drafting
+from rksc_tot.engine.jobs.job import DraftCopies, Job
+from rksc_tot.engine.jobs.random_streams import Streams
+from rksc_tot.engine.jobs.sampler import Logits
+from rksc_tot.engine.tokenization.text import Written, continuation, cut_at
+from rksc_tot.policies.early_exit.cgee import confidence
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+CONTEXT_FOR_DECODER = 4  # tokens before a continuation that the decoder sees
+
+
+class Generation(BranchingJob):
+    """One :class:`~rksc_tot.engine.base.GenerateRequest`.
+
+    Attributes
+    ----------
+    context
+        The most tokens of a path.
+    room
+        The most tokens of a branch.
+    completions
+        The branches that have ended.
+    drafting
+        The draft of the next tokens.
+    """
+
+    def __init__(
+        self,
+        tree: PrefixTree,
+        base: Segment,
+        request: GenerateRequest,
+        account: Account,
+        tokenizer: PreTrainedTokenizerBase,
+        eos: frozenset[int],
+        context: int,
+        scratch_from: int | None,
+    ) -> None:
+        super().__init__(tree, base, account, scratch_from, request, tokenizer, eos, Streams(request.streams))
+        self.keeps_states = request.states
+        self.context = context
+        self.room = min(request.max_tokens, context - base.end)
+        self.completions = Completions(tree, base, scratch_from is None)
+        self.drafting = Drafting(self)
+        before = [t for s in base.lineage()[-CONTEXT_FOR_DECODER:] for t in s.tokens][-CONTEXT_FOR_DECODER:]
+        self.groups = [BranchGroup(base, range(len(request.streams)), Written(tokenizer, before), [])]
+        tree.hold(base)
+        if self.room <= 0:
+            self.cut_off(self.groups, "length")
+
+    # -- which logits it waits for -----------------------------------------------------------------------------------
+
+    def lacks(self, tip: Segment) -> bool:
+        """Whether logits are missing, or the states that thoughts are compared by."""
+        return super().lacks(tip) or (self.keeps_states and tip.states is None)
+
+    def wanted(self) -> list[Segment]:
+        """Tips, or where the next tokens are drafted the ends of these."""
+        return self.drafting.wanted()
+
+    def awaited(self) -> Collection[Segment]:
+        """All tips, and the ends of drafted tokens before which logits are needed."""
+        return self.tips() if self.drafting.ahead is None else {*self.tips(), *self.drafting.ahead.met}
+
+    def ready(self) -> list[Segment]:
+        """All tips, once none lacks anything. Where tokens are verified, each tip goes on by itself if that is sound."""
+        if self.drafting.draft is not None:
+            return []
+        tips = self.tips()
+        ready = [tip for tip in tips if not self.lacks(tip)]
+        return ready if len(ready) == len(tips) or (self.drafting.ahead is not None and self._may_part()) else []
+
+    def _may_part(self) -> bool:
+        """Whether branches need not go in step: a limit, a rival rule or a full cache depends on all of them together."""
+        if self.account.limited or self.account.kv_bytes is not None or self.request.rivals is not None:
+            return False
+        return self.base.end + self.room * len(self.request.streams) <= self.tree.pool.limit
+
+    # -- how far it may write ----------------------------------------------------------------------------------------
+
+    def grant(self, wanted: int) -> int:
+        """Take tokens from the account."""
+        return self.account.take(wanted)
+
+    def full(self, group: BranchGroup) -> bool:
+        """Whether a group has as many tokens as it may."""
+        return len(group.logprobs) >= self.room
+
+    @property
+    def remaining_tokens(self) -> int:
+        """Tokens that it may still sample."""
+        return sum((self.room - len(g.logprobs)) * len(g.branches) for g in self.groups if g.tail is None)
+
+    def drawn(self, branches: Sequence[int], tokens: Sequence[int]) -> None:
+        """Compare the tokens with the drafted ones."""
+        if self.drafting.ahead is not None:
+            self.drafting.ahead.meet(branches, tokens, self.eos)
+
+    def advance(
+        self, logits: Logits, row: Mapping[Segment, int], tokens: Sequence[int], logprobs: Sequence[float]
+    ) -> None:
+        """Take the tokens drawn; end branches that no longer have a chance against one that has ended."""
+        super().advance(logits, row, tokens, logprobs)
+        rule, unended = self.request.rivals, [group for group in self.groups if group.tail is None]
+        if rule is not None and unended:
+            ended = [confidence(done.logprobs) for done in self.completions.done if done.finish in ("stop", "eos")]
+            if rule.decisive(ended, [confidence(group.logprobs) for group in unended]):
+                self.cut_off(unended, "rival")
+
+    # -- how a branch ends -------------------------------------------------------------------------------------------
+
+    def finish(self, group: BranchGroup, finish: Finish, ending: float | None = None) -> None:
+        """Make the completion of a group."""
+        text, tail = group.written.text, group.tail
+        if tail is not None and finish == "stop":
+            self.completions.add(group, tail.text, tail.tokens, group.logprobs, finish)
+            return
+        kept = cut_at(group.written.ends, text, len(text)).kept if tail is None else tail.sampled
+        tokens, logprobs = group.sampled[:kept], group.logprobs[:kept]
+        if tail is not None:
+            text = text[: group.written.ends[kept - 1]] if kept else ""
+        if ending is not None:
+            closing = self._closing(len(tokens))
+            tokens += closing
+            logprobs = [*logprobs, *[ending, *[0.0] * len(closing)][: len(closing)]]
+        self.completions.add(group, text, tokens, logprobs, finish)
+
+    def stop(self, group: BranchGroup, start: int, end: int) -> None:
+        """Finish before or after the stop string. Where that is inside a token, its kept part becomes the group's tail."""
+        written, sampled = group.written, group.sampled
+        cut = cut_at(written.ends, written.text, end if self.request.keep_stop else start)
+        tail = continuation(self.tokenizer, cut.rest) if cut.rest else []
+        group.logprobs = group.logprobs[: cut.kept]
+        if not tail:
+            self.completions.add(group, written.text[:start], sampled[: cut.kept], group.logprobs, "stop")
+            return
+        group.tail = Tail(written.text[:start], sampled[: cut.kept], deque(tail), cut.kept)
+        if self.base.end + cut.kept + len(tail) > self.context:
+            self.finish(group, "length")
+            group.tail = None
+        elif cut.kept < len(sampled) - 1:  # tokens before the last one are cut too
+            group.tip = self.tree.walk(self.base, sampled[: cut.kept])
+
+    def conclude(self) -> None:
+        """End with the completions."""
+        self.end(self.completions.merged())
+
+    def give_back(self) -> None:
+        """Drop the completions: nobody will take them."""
+        self.completions.clear()
+
+    def _closing(self, written: int) -> list[int]:
+        """Tokens that stand for an end of text on the path, so that a thought after it begins as after any other."""
+        if self.scratch_from is not None or not (self.request.keep_stop and self.request.stop):
+            return []
+        ids = continuation(self.tokenizer, self.request.stop[0])
+        return ids if self.base.end + written + len(ids) <= self.context else []
+
+    # -- drafts ------------------------------------------------------------------------------------------------------
+
+    def next_draft(self, copies: DraftCopies, jobs: Sequence[Job]) -> Job | None:
+        """Verify or begin a draft."""
+        return self.drafting.next(copies, jobs)
+
+    def crowd_out(self) -> bool:
+        """Drop drafted tokens that are not verified, and draft none for a while. False if there are none."""
+        had = self.drafting.ahead is not None
+        if had:
+            self.drafting.postpone()
+        return had
+
+    def close(self) -> None:
+        """Let go of the tree; drop drafted tokens and scratch rows."""
+        self.drafting.close()
+        super().close()
