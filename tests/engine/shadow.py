@@ -122,18 +122,22 @@ class Shadow:
 
     def check(self):
         """Every row of the arena is what it should be, is of the path it is read on, and is exact where the tree says so."""
+        slots = []
         for segment in self.engine.cache.segments():
             path = self.tokens(segment)
             names = range(segment.reach) if segment.kept is None else segment.kept
+            slots += segment.slots
             for name, slot in zip(names, segment.slots, strict=True):
-                for layer, heads in enumerate(self.rows[slot]):
-                    keys, values = self.engine.forward.arena.read(layer)
-                    for head, row in enumerate(heads):
-                        assert path[: len(row.path)] == row.path
-                        assert segment.mixed or len(row.path) == segment.start + name + 1
-                        assert segment.mixed or row.exact == (name < segment.sound)
-                        assert torch.allclose(keys[head, slot], row.key, atol=1e-4)
-                        assert torch.allclose(values[head, slot], row.value, atol=1e-4)
+                for row in (row for heads in self.rows[slot] for row in heads):
+                    assert path[: len(row.path)] == row.path
+                    assert segment.mixed or len(row.path) == segment.start + name + 1
+                    assert segment.mixed or row.exact == (name < segment.sound)
+        for layer in self.engine.forward.arena.keys if slots else ():
+            rows = [row for slot in slots for row in self.rows[slot][layer]]
+            for part, stored in zip(("key", "value"), self.engine.forward.arena.read(layer), strict=True):
+                wanted = torch.stack([getattr(row, part) for row in rows])
+                found = stored[:, slots].transpose(0, 1).flatten(0, 1)  # [slots * heads, dim]
+                assert torch.allclose(found, wanted, atol=1e-4)
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
