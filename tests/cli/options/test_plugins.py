@@ -1,4 +1,4 @@
-"""``--verifier`` and the sampling options; ``--compress`` goes the same way, see ``tests/cli/test_memory.py``."""
+"""``--verifier`` and the sampling options; ``--compress`` goes the same way, see ``tests/cli/options/test_engine.py``."""
 
 import json
 

@@ -473,7 +473,7 @@ def test_a_terminal_that_knows_ascii_only_is_no_error():
         text=True,
         env=environment,
         check=False,
-        cwd=Path(__file__).parents[2],
+        cwd=Path(__file__).parents[3],
     )
     assert done.returncode == 0, done.stderr
     assert "answer: " in done.stdout
