@@ -16,6 +16,7 @@ from rksc_tot.core.task import Task
 from rksc_tot.search.limits import OWN_BUDGET
 
 RUN_BUDGET = "the run's budget"
+MOST_REASONS = 50  # of one verdict that are told apart
 Verdict = Literal["right", "wrong", "unchecked", "unanswered", "cut", "refused", "failed"]
 
 SEARCHED: tuple[Verdict, ...] = ("right", "wrong", "unchecked", "unanswered")  # to the search's own end
@@ -65,18 +66,26 @@ class Outcome(BaseModel):
             return "unanswered"
         return {True: "right", False: "wrong", None: "unchecked"}[self.result.correct]  # type: ignore[return-value]
 
+    @property
+    def reason(self) -> str | None:
+        """Why there is no answer, in a sentence; None where there is one."""
+        return self.failure if self.result is None else self.result.why_no_answer
+
 
 @dataclass
 class RunProgress:
     """How problems came out, each in one way.
 
-    ``checks``: whether the task has a check at all. ``verdicts``: how many problems there are of each verdict. ``limited``:
-    searches that their own budget ended.
+    * ``checks``: whether the task has a check at all.
+    * ``verdicts``: how many problems there are of each verdict.
+    * ``limited``: searches that their own budget ended.
+    * ``reasons``: how many problems have no answer for each reason, by verdict (``unanswered``, ``failed``, ``refused``).
     """
 
     checks: bool = True
     verdicts: Counter[str] = field(default_factory=Counter)
     limited: int = 0
+    reasons: dict[str, Counter[str]] = field(default_factory=dict)
 
     @property
     def finished(self) -> int:
@@ -110,10 +119,13 @@ class RunProgress:
         told = not found["unchecked"] or found["right"] + found["wrong"] > 0
         return found["right"] if self.checks and told else None
 
-    def count(self, verdict: str, stopped: str) -> None:
-        """Count a problem by its verdict, and by what ended its search."""
+    def count(self, verdict: str, stopped: str, reason: str | None) -> None:
+        """Count a problem by its verdict, by what ended its search, and by why it has no answer."""
         self.verdicts[verdict] += 1
         self.limited += stopped.startswith(f"{OWN_BUDGET} ")
+        if reason is not None and verdict != "cut":
+            known = self.reasons.setdefault(verdict, Counter())
+            known[reason if reason in known or len(known) < MOST_REASONS else "other reasons"] += 1
 
 
 @dataclass(repr=False)
@@ -146,7 +158,7 @@ class Tally(RunProgress):
 
     def add(self, outcome: Outcome) -> None:
         """Count an outcome."""
-        self.count(outcome.verdict, "" if outcome.result is None else outcome.result.stopped)
+        self.count(outcome.verdict, "" if outcome.result is None else outcome.result.stopped, outcome.reason)
         if outcome.result is not None:
             self.context_tokens += outcome.result.ledger.context_tokens
             self.context_computed += outcome.result.ledger.context_computed

@@ -13,6 +13,7 @@ from typing import Any
 
 from rksc_tot.api.jsonl import JsonlLine, raw_results, strictly
 from rksc_tot.api.outcomes import Outcome, RunProgress
+from rksc_tot.api.result import main_reason
 from rksc_tot.cli.output import record_of, strict_json
 from rksc_tot.core.errors import ConfigError, RkscTotError
 from rksc_tot.core.plugins.user_code import named, shown
@@ -91,7 +92,7 @@ class Results:
                 done.add(id)
                 kept.add(number)
                 size += len(raw)
-                earlier.count(record["verdict"], "" if record["result"] is None else record["result"]["stopped"])
+                earlier.count(record["verdict"], *_ending(record))
         if size != self._at.stat().st_size:
             self._keep(kept)
         return done
@@ -186,3 +187,12 @@ class Results:
                     f"{str(self.out)!r} is in use by another run", hint="wait for it, or name another file"
                 )
         return opened
+
+
+def _ending(record: Mapping[str, Any]) -> tuple[str, str | None]:
+    """What ended the search of a line, and why it has no answer."""
+    found = record["result"]
+    if found is None:
+        return "", record["failure"]
+    answered = found.get("answer") is not None
+    return found["stopped"], None if answered else main_reason(found["stopped"], found.get("rejections") or {})

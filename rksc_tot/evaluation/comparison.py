@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -53,6 +54,10 @@ class Row(BaseModel):
     nodes: int = 0
     seconds: float = 0.0
     """Wall time for all problems together."""
+    unanswered: int = 0
+    """Searches that ended without an answer."""
+    reasons: dict[str, int] = Field(default_factory=dict)
+    """Why they did, the commonest first."""
     settings: dict[str, Any] = Field(default_factory=dict)
     failures: list[Failure] = Field(default_factory=list)
 
@@ -172,6 +177,7 @@ def _row(contender: Contender, outcomes: Sequence[Outcome], seconds: float) -> R
     low, high = wilson(solved, len(outcomes))
     context = sum(ledger.context_tokens for ledger in ledgers)
     computed = sum(ledger.context_computed for ledger in ledgers)
+    reasons = Counter(result.why_no_answer for result in done if result.why_no_answer is not None)
     return Row(
         strategy=contender.label,
         solved=solved,
@@ -185,6 +191,8 @@ def _row(contender: Contender, outcomes: Sequence[Outcome], seconds: float) -> R
         verifier_tokens=sum(ledger.verifier_tokens for ledger in ledgers),
         nodes=sum(ledger.nodes for ledger in ledgers),
         seconds=seconds,
+        unanswered=reasons.total(),
+        reasons=dict(reasons.most_common()),
         settings=dict(done[0].settings) if done else {},
         failures=[Failure(problem=each.problem, error=each.failure) for each in outcomes if each.failure is not None],
     )

@@ -1,13 +1,16 @@
+import io
 import json
 import re
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 from typer.testing import CliRunner
 
 from rksc_tot.api.solve import solve
 from rksc_tot.cli.commands import app as cli
+from rksc_tot.core.budget import Budget
 from rksc_tot.core.errors import ConfigError
 from rksc_tot.engine import load_engine
 from rksc_tot.evaluation import Comparison, Row
@@ -20,6 +23,7 @@ from rksc_tot.tasks import load_task
 from rksc_tot.tasks.game24.puzzles import all_puzzles
 from rksc_tot.tasks.game24.task import Game24
 from rksc_tot.verifiers import VERIFIERS
+from rksc_tot.views.terminal.comparison_table import comparison_table
 from tests.game24_player import player
 
 PUZZLES = ["4 5 6 10", "1 2 3 4", "2 5 8 11"]
@@ -192,6 +196,15 @@ def test_a_bad_problem_fails_alone_and_counts_as_unsolved():
     assert (row.solved, row.n) == (3, 4)
     assert [failure.problem for failure in row.failures] == ["1 1 1 1"]
     assert "no way" in row.failures[0].error
+
+
+def test_a_row_says_how_many_searches_have_no_answer_and_why():
+    row = Comparison(PUZZLES, player, budget=Budget(nodes=3)).run(choose_contenders("game24", ["ToT-BFS b=5"])[0])
+    assert (row.solved, row.unanswered) == (0, 3)
+    assert row.reasons == {"the budget of 3 nodes is used up": 3}
+    console = Console(file=io.StringIO(), width=120)
+    console.print(comparison_table([row]))
+    assert "ToT-BFS b=5: 3 without an answer, 3× the budget of 3 nodes is used up\n" in console.file.getvalue()
 
 
 def test_an_error_that_is_not_ours_fails_alone_too(monkeypatch):

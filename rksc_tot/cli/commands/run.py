@@ -144,7 +144,7 @@ def _write_all(
             written = results.write(outcome, by_id[outcome.id])
             if written is not outcome:
                 tally.verdicts[outcome.verdict] -= 1
-                tally.verdicts[written.verdict] += 1
+                tally.count(written.verdict, "", written.reason)
                 outcome = written
             if outcome.failure is not None and not failures:
                 failures.append(f"problem {outcome.id}: {outcome.failure}")
@@ -169,6 +169,7 @@ def _report(tally: Tally, earlier: RunProgress, seconds: float, as_json: bool) -
     from rich.console import Console
 
     from rksc_tot.api.outcomes import SEARCHED
+    from rksc_tot.api.result import ADVICE
     from rksc_tot.cli.output import strict_json
     from rksc_tot.views.terminal.run_progress import record_of_run, run_summary
 
@@ -177,6 +178,8 @@ def _report(tally: Tally, earlier: RunProgress, seconds: float, as_json: bool) -
         print(strict_json(record))
     else:
         Console().print(run_summary(record))
+    if record["unanswered"] and not record["solved"]:
+        sys.stderr.write(f"what to do about problems without an answer: {ADVICE}\n")
     if tally.stopped == "finished":
         return
     if tally.cut and not any(tally.verdicts[ended] for ended in SEARCHED):  # the same call would come as far again

@@ -38,7 +38,7 @@ def comparison_table(rows: Sequence[Row]) -> RenderableType:
             f"{row.prefill_saved:.0%}",
             f"{row.seconds:.1f}",
         )
-    notes = _failures(rows)
+    notes = [*_failures(rows), *(_unanswered(row) for row in rows if row.unanswered)]
     if any(row.prefill_tokens != row.distinct_tokens for row in rows):
         notes.append(
             Text(
@@ -48,6 +48,15 @@ def comparison_table(rows: Sequence[Row]) -> RenderableType:
             )
         )
     return Group(table, *notes)
+
+
+def _unanswered(row: Row) -> Text:
+    """How many searches of a row have no answer, and why."""
+    [(reason, count), *more] = row.reasons.items()
+    others = f"; {len(more)} more reasons, see --json" if more else ""
+    return Text(
+        f"{one_line(row.strategy)}: {row.unanswered} without an answer, {count}\N{MULTIPLICATION SIGN} {one_line(reason, 200)}{others}"
+    )
 
 
 def _failures(rows: Sequence[Row], most: int = 5) -> list[Text]:

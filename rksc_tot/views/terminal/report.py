@@ -24,6 +24,7 @@ def report(result: Result) -> RenderableType:
         _answer(result),
         *_stopped(result),
         *_rejections(result),
+        *([] if result.advice is None else [Text(f"what to do: {result.advice}", style="yellow")]),
         Text(),
         ledger_table(result.ledger, sum(not node.exact for node in result.tree), result.numerics.get("compression")),
         Text(_settings(result), style="dim"),
@@ -134,7 +135,7 @@ def _evicted(ledger: Ledger) -> str:
 
 def _answer(result: Result) -> Text:
     if result.answer is None:
-        return Text(f"no answer; stopped: {one_line(result.stopped)}", style="bold yellow")
+        return Text(f"no answer: {one_line(result.why_no_answer or '')}", style="bold yellow")
     verdict = {True: ("right", "bold green"), False: ("wrong", "bold red"), None: ("", "bold")}[result.correct]
     text = Text(f"answer: {one_line(result.answer)}", style="bold")
     if verdict[0]:

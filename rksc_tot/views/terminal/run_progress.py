@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -16,6 +17,8 @@ from rich.text import Text
 from rksc_tot.api.outcomes import RunProgress, Tally
 from rksc_tot.engine.base import Engine, Usage
 from rksc_tot.views.terminal.plain_text import one_line
+
+REASONS = 3  # that a summary names
 
 
 @contextmanager
@@ -68,18 +71,25 @@ def record_of_run(tally: Tally, earlier: RunProgress, seconds: float) -> dict[st
 
     ``problems``: of the file; each is ``done``, ``cut`` by a budget of the run, or ``not_started``, which includes interrupted
     ones. Of those done, ``earlier`` are of runs before this one, ``now`` of this one; ``solved`` have a right answer, None
-    where the task checked none; ``refused``: by the task; ``failed``; ``limited``: stopped by their own budget.
+    where the task checked none; ``wrong``; ``unanswered``; ``refused``: by the task; ``failed``; ``limited``: stopped by their
+    own budget. ``reasons``: why problems have no answer, by verdict, the commonest first.
     ``tokens`` (sampled), ``prefill_saved``, ``approximate`` (problems with thoughts or scores upon approximate KV), ``seconds``
     and ``stopped`` are of this run alone.
     """
     total = (tally.total or 0) + earlier.done
-    whole = RunProgress(tally.checks, earlier.verdicts + tally.verdicts, earlier.limited + tally.limited)
+    reasons = {
+        verdict: earlier.reasons.get(verdict, Counter()) + tally.reasons.get(verdict, Counter())
+        for verdict in {**earlier.reasons, **tally.reasons}
+    }
+    whole = RunProgress(tally.checks, earlier.verdicts + tally.verdicts, earlier.limited + tally.limited, reasons)
     return {
         "problems": total,
         "done": whole.done,
         "earlier": earlier.done,
         "now": tally.done,
         "solved": whole.solved,
+        "wrong": whole.verdicts["wrong"],
+        "unanswered": whole.verdicts["unanswered"],
         "failed": whole.failed,
         "refused": whole.refused,
         "limited": whole.limited,
@@ -90,6 +100,7 @@ def record_of_run(tally: Tally, earlier: RunProgress, seconds: float) -> dict[st
         "approximate": tally.approximate,
         "seconds": seconds,
         "stopped": tally.stopped,
+        "reasons": {verdict: dict(found.most_common()) for verdict, found in reasons.items()},
     }
 
 
@@ -101,6 +112,8 @@ def run_summary(record: Mapping[str, Any]) -> Table:
     again = record["earlier"] > 0
     now = " now" if again else ""
     rare = [
+        ("wrong", "wrong"),
+        ("no answer", "unanswered"),
         ("failed", "failed"),
         ("refused by the task", "refused"),
         ("stopped by its own budget", "limited"),
@@ -111,7 +124,7 @@ def run_summary(record: Mapping[str, Any]) -> Table:
         ("problems", f"{record['problems']}"),
         ("done", f"{record['done']}" + (f": {record['earlier']} earlier, {record['now']} now" if again else "")),
         ("solved", "not checked" if record["solved"] is None else f"{record['solved']} of {record['done']}"),
-        *((name, f"{record[key]}") for name, key in rare if record[key]),
+        *((name, _counted(record, key)) for name, key in rare if record[key]),
         ("tokens sampled", f"{record['tokens']}{now}"),
         ("prefill saved", f"{record['prefill_saved']:.1%}"),
         *([("upon approximate KV", f"{record['approximate']}{now}")] if record["approximate"] else []),
@@ -120,3 +133,11 @@ def run_summary(record: Mapping[str, Any]) -> Table:
     ):
         table.add_row(name, Text(value))
     return table
+
+
+def _counted(record: Mapping[str, Any], key: str) -> str:
+    """How many problems came out so, and the commonest reasons, a line each."""
+    reasons = list(record["reasons"].get(key, {}).items())
+    lines = [f"{count}\N{MULTIPLICATION SIGN} {one_line(reason, 200)}" for reason, count in reasons[:REASONS]]
+    more = [f"and {len(reasons) - REASONS} more reasons"] if len(reasons) > REASONS else []
+    return "\n".join([f"{record[key]}", *lines, *more])

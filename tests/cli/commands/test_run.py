@@ -417,6 +417,17 @@ def test_searches_that_their_own_budget_stopped_are_counted():
     assert "solved 0 of 4" in " ".join(run(quoted(), "--max-nodes", "3", out="2.jsonl").stdout.split())
 
 
+def test_a_run_that_solves_nothing_says_why_and_what_to_do_also_when_it_is_gone_on_with():
+    for resume in ([], ["--resume"]):
+        done = run(quoted(), "--max-nodes", "3", *resume)
+        said = " ".join(done.stdout.split())
+        assert "no answer 4 4× the budget of 3 nodes is used up" in said
+        assert "what to do about problems without an answer: check_task(" in done.stderr
+    record = json.loads(run(quoted(), "--max-nodes", "3", "--json", out="2.jsonl").stdout)
+    assert record["unanswered"] == 4
+    assert record["reasons"] == {"unanswered": {"the budget of 3 nodes is used up": 4}}
+
+
 # -- reading it again ----------------------------------------------------------------------------------------------------
 
 

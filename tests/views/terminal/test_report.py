@@ -39,8 +39,11 @@ def result(**fields):
         ({"correct": None}, "answer: a\n"),
         (
             {"answer": None, "correct": None, "stopped": "the budget of 3 nodes is used up"},
-            "no answer; stopped: the budget of 3",
+            "no answer: the budget of 3",
         ),
+        ({"answer": None, "correct": None, "stopped": "the budget"}, "what to do: raise the limit"),
+        ({"answer": None, "correct": None}, "no answer: no path was complete\nwhat to do: check_task("),
+        ({"answer": None, "correct": None, "rejections": {"a": 1, "b": 2}}, "no answer: b\n"),
         ({"stopped": "interrupted"}, "answer: a  (right)\nstopped: interrupted"),
         ({"path": []}, "(no thought was kept)"),
         ({}, "70.0%"),

@@ -79,13 +79,48 @@ def test_the_summary_has_what_the_record_has_and_no_zeros():
     made = tally(**CAME_OUT, stopped="[bold]x")
     made.limited = 3
     assert summary(made, RunProgress(verdicts=Counter(right=5))).splitlines() == [
-        "problems 15", "done 11: 5 earlier, 6 now", "solved 7 of 11", "failed 1", "refused by the task 1",
+        "problems 15", "done 11: 5 earlier, 6 now", "solved 7 of 11", "wrong 1", "no answer 1",
+        "failed 1", "refused by the task 1",
         "stopped by its own budget 3", "cut by the run's budget 2", "not started 2", "tokens sampled 300 now",
         "prefill saved 75.0%", "seconds 1.5", "stopped [bold]x",
     ]  # fmt: skip
     short = summary(tally(right=10))
-    for zero in ("failed", "refused", "own budget", "cut", "not started", "earlier", "now", "approximate"):
+    for zero in (
+        "wrong",
+        "no answer",
+        "failed",
+        "refused",
+        "own budget",
+        "cut",
+        "not started",
+        "earlier",
+        "now",
+        "approximate",
+    ):
         assert zero not in short
+
+
+def test_the_summary_says_why_problems_have_no_answer_the_commonest_reason_first():
+    made = Tally(total=12, stopped="finished")
+    for reason, times in (("the thought is empty", 2), ("no path was complete", 5), ("c", 1), ("d", 1), ("e", 1)):
+        for _ in range(times):
+            made.count("unanswered", "finished", reason)
+    made.count("failed", "", "TaskError: no")
+    made.count("cut", "the run's budget of 3 tokens is used up", "the run's budget of 3 tokens is used up")
+    earlier = RunProgress()
+    earlier.count("unanswered", "finished", "the thought is empty")
+    assert summary(made, earlier).splitlines()[2:10] == [
+        "solved 0 of 12", "no answer 11", "5× no path was complete", "3× the thought is empty", "1× c",
+        "and 2 more reasons", "failed 1", "1× TaskError: no",
+    ]  # fmt: skip
+
+
+def test_reasons_that_are_told_apart_are_bounded():
+    made = RunProgress()
+    for n in range(200):
+        made.count("failed", "", f"reason {n}")
+    assert len(made.reasons["failed"]) == 51
+    assert made.reasons["failed"]["other reasons"] == 150
 
 
 def test_problems_that_go_by_approximate_kv_are_counted():
