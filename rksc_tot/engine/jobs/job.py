@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, Self
 
@@ -207,7 +206,7 @@ class Job:
     @property
     def late(self) -> bool:
         """Whether the deadline has passed."""
-        return self.account.deadline is not None and time.perf_counter() >= self.account.deadline
+        return self.account.late
 
     def expire(self) -> None:
         """End with what there is: the deadline has passed."""

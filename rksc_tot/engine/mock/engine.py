@@ -9,15 +9,14 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from rksc_tot.core.errors import CacheError, ContextOverflow, EngineError
+from rksc_tot.core.errors import ContextOverflow, EngineError
 from rksc_tot.core.ledger import Ledger
-from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code
 from rksc_tot.core.task import Prompt
 from rksc_tot.engine.base import (
+    CLOSED,
     Account,
     Completion,
     Finish,
@@ -26,13 +25,13 @@ from rksc_tot.engine.base import (
     LabelScores,
     PromptReuseVerdict,
     Usage,
+    check_handle,
+    check_layers,
+    check_prompt_kv,
 )
 from rksc_tot.engine.mock.kv import MockHandle, MockKV
+from rksc_tot.engine.mock.model import Labeller, LogitLens, MockModel, Writer, render
 from rksc_tot.policies.early_exit.cgee import Reading
-
-Writer = Callable[[str, random.Random], str | tuple[str, float]]
-Labeller = Callable[[str, Prompt, tuple[str, ...]], Mapping[str, float]]
-LogitLens = Callable[[str, Prompt, tuple[str, ...], int], Mapping[str, float]]
 
 
 class MockEngine:
@@ -69,23 +68,24 @@ class MockEngine:
         lens: LogitLens | None = None,
         alike: Callable[[str, str], float | None] = lambda text, other: None,
     ) -> None:
-        self._writer = writer
-        self._labeller = labeller
+        self._model = MockModel(writer, labeller, lens)
         self._context = context
-        self._lens = lens
         self._alike = alike
         self.layers = layers
         self._kept: dict[int, MockKV] = {}  # by the id of their account, while it has a handle
         self._closed = False
         self._passes = 0
         self._rows = 0
-        self.handles = 0
-        """Handles given out and not yet given back."""
 
     @property
     def numerics(self) -> Mapping[str, Any]:
         """Nothing a result could depend on."""
         return {"engine": "mock"}
+
+    @property
+    def handles(self) -> int:
+        """Handles given out and not yet given back."""
+        return sum(len(kept.handles) for kept in self._kept.values())
 
     @property
     def usage(self) -> Usage:
@@ -97,18 +97,14 @@ class MockEngine:
         self._check_open()
         text = render(prompt)
         self._check_room(len(text))
-        if account.kv_bytes is not None and len(text) > account.kv_bytes:
-            raise CacheError(
-                f"the prompt takes {len(text)} bytes of KV, the budget of this search holds {account.kv_bytes}",
-                hint="raise the budget's kv_bytes, and leave room for the thoughts",
-            )
-        return self._handle(text, self._kept.setdefault(id(account), MockKV(account)))
+        check_prompt_kv(len(text), 1, account)
+        return MockHandle(text, self._kept.setdefault(id(account), MockKV(account)))
 
     def extend(self, handle: MockHandle, text: str) -> MockHandle:
         """A handle for the path continued by ``text``."""
         text = self._own(handle).text + text
         self._check_room(len(text))
-        return self._handle(text, handle.kept)
+        return MockHandle(text, handle.kept)
 
     async def generate(self, requests: Sequence[GenerateRequest], account: Account) -> list[list[Completion]]:
         """Completions of each request, ordered by their first branch."""
@@ -129,12 +125,11 @@ class MockEngine:
     async def label(self, requests: Sequence[LabelRequest], account: Account) -> list[LabelScores | None]:
         """Label probabilities of each request; None where the deadline came first."""
         self._check_open()
+        check_layers(requests, self.name, self.layers, "it was made with layers=0")
         for request in requests:
             self._check_room(self._own(request.handle).length + len(render(request.question)))
-            if not self.layers and (request.trace or request.exit is not None):
-                raise EngineError("this engine has no layers to look between", hint="make it with layers=8, say")
         await asyncio.sleep(0)
-        return [None if _late(account) else self._ask(request, account) for request in requests]
+        return [None if account.late else self._ask(request, account) for request in requests]
 
     def similarity(self, handle: MockHandle, others: Sequence[MockHandle], alpha: float) -> list[float | None]:
         """What ``alike`` says."""
@@ -154,13 +149,15 @@ class MockEngine:
     ) -> list[tuple[float, bool] | None]:
         """Whether the greedy writer goes on with the same character; the KL is 0 nats if so, else 1."""
         await asyncio.sleep(0)
-        same = [len({self._write(self._own(one).text, random.Random(0))[0][:1] for one in pair}) == 1 for pair in pairs]
-        return [None if _late(account) else (float(not alike), alike) for alike in same]
+        same = [
+            len({self._model.write(self._own(one).text, random.Random(0))[0][:1] for one in pair}) == 1
+            for pair in pairs
+        ]
+        return [None if account.late else (float(not alike), alike) for alike in same]
 
     def release(self, handle: MockHandle) -> None:
         """Give a handle back; with the last one of an account, what that has stored is forgotten."""
         self._own(handle).released = True
-        self.handles -= 1
         kept = handle.kept
         kept.handles.discard(handle)
         if not kept.handles:
@@ -183,10 +180,10 @@ class MockEngine:
         written: dict[tuple[str, str, Finish, float], list[int]] = {}
         sampled: set[str] = set()
         for branch, stream in enumerate(request.streams):
-            if not visited or _late(account) or account.tokens_left == 0:
+            if not visited or account.late or account.tokens_left == 0:
                 written.setdefault(("", "", "budget", 0.0), []).append(branch)
                 continue
-            raw, logprob = self._write(context, random.Random(stream if request.sampling.temperature else 0))
+            raw, logprob = self._model.write(context, random.Random(stream if request.sampling.temperature else 0))
             tokens, text, kept, finish = self._cut(raw, context, request, account, sampled)
             sampled.add(context + tokens)
             if request.suffix is None:  # every sampled token but the last is fed to the model
@@ -198,20 +195,10 @@ class MockEngine:
             account.ledger.proposal_tokens += len(scratch) + sum(fed)
         completions = []
         for (text, kept, finish, logprob), branches in written.items():
-            handle = self._handle(request.handle.text + kept, request.handle.kept) if request.suffix is None else None
+            handle = MockHandle(request.handle.text + kept, request.handle.kept) if request.suffix is None else None
             tokens_kept = tuple(map(ord, kept))
             completions.append(Completion(text, tokens_kept, (logprob,) * len(kept), finish, tuple(branches), handle))
         return completions
-
-    def _write(self, context: str, rng: random.Random) -> tuple[str, float]:
-        """What the writer writes, and the log-probability of each of its characters."""
-        try:
-            with calling_user_code("the writer"):
-                draft = self._writer(context, rng)
-                raw, logprob = (draft, -0.5) if isinstance(draft, str) else draft
-                return raw + "", float(logprob)
-        except UserCodeError as raised:
-            raise EngineError(str(raised), hint="return a string, or a string and a number") from raised.error
 
     def _cut(
         self, raw: str, context: str, request: GenerateRequest, account: Account, needed: Collection[str]
@@ -222,7 +209,7 @@ class MockEngine:
         ends = [(at, stop) for stop in request.stop if (at := raw.find(stop)) >= 0]
         text, stop = (raw, "") if not ends else (raw[: min(ends)[0]], min(ends)[1])
         wanted = len(text) + len(stop) if stop else len(text) + 1  # the end-of-sequence token is drawn, too
-        late, most = _late(account), min(wanted, longest)
+        late, most = account.late, min(wanted, longest)
         if request.suffix is None:
             fed = context + (text + stop)[: most - 1]
             if (missing := len(fed) - request.handle.kept.fitting(fed, account, needed)) > 0:
@@ -243,36 +230,22 @@ class MockEngine:
         ledger.verifier_tokens += len(render(request.question))
         self._count(1, len(render(request.question)), ledger)
         watched = request.trace or request.exit is not None
+        asked = request.handle.text, request.question, request.labels
         seen: list[Reading] = []
         for layer in range(1, self.layers) if watched else ():
             if request.trace or (request.exit is not None and request.exit.checks(layer)):
-                found, _ = self._read(request, layer)
+                found, _ = self._model.read(*asked, layer)
                 seen.append((layer, found))
                 if not request.trace and request.exit is not None and request.exit.decided(seen):
                     self._book_layers(layer, ledger)
                     return LabelScores(dict(zip(request.labels, found, strict=True)), None, layer)
-        found, outside = self._read(request, None)
+        found, outside = self._model.read(*asked, None)
         self._book_layers(self.layers, ledger)
         return LabelScores(
             dict(zip(request.labels, found, strict=True)),
             None if watched and not request.trace else outside,
             trace=(*(tuple(reading) for _, reading in seen), found) if request.trace else None,
         )
-
-    def _read(self, request: LabelRequest, layer: int | None) -> tuple[tuple[float, ...], float]:
-        """Label probabilities after a layer (None: the last), and the mass outside."""
-        equal = (1 / len(request.labels),) * len(request.labels)
-        asked = (request.handle.text, request.question, request.labels)
-        if self._labeller is None:
-            return equal, 0.0
-        try:
-            with calling_user_code("the labeller"):
-                given = self._labeller(*asked) if layer is None or self._lens is None else self._lens(*asked, layer)
-                weights = [float(given.get(label, 0.0)) for label in request.labels]
-        except UserCodeError as raised:
-            raise EngineError(str(raised), hint="return the probability of each label") from raised.error
-        total = sum(weights)
-        return (tuple(weight / total for weight in weights), max(0.0, 1 - total)) if total > 0 else (equal, 1.0)
 
     def _book_layers(self, layer: int, ledger: Ledger) -> None:
         ledger.verifier_layers += layer
@@ -309,21 +282,14 @@ class MockEngine:
 
     # -- handles -----------------------------------------------------------------------------------------------------
 
-    def _handle(self, text: str, kept: MockKV) -> MockHandle:
-        self.handles += 1
-        return MockHandle(text, kept)
-
     def _own(self, handle: MockHandle) -> MockHandle:
         self._check_open()
-        if not isinstance(handle, MockHandle):
-            raise EngineError(f"{handle!r} is not a handle of this engine", hint="was its node pruned?")
-        if handle.released:
-            raise EngineError("the handle was released", hint="keep a handle until nothing grows from it")
+        check_handle(handle, isinstance(handle, MockHandle))
         return handle
 
     def _check_open(self) -> None:
         if self._closed:
-            raise EngineError("the engine is closed", hint="make a new one")
+            raise EngineError(CLOSED, hint="make a new one")
 
     def _check_room(self, length: int) -> None:
         if self._context is not None and length >= self._context:
@@ -335,14 +301,3 @@ class MockEngine:
 class _NotKept:
     kept = False
     why = "a mock engine has no KV"
-
-
-def _late(account: Account) -> bool:
-    return account.deadline is not None and time.perf_counter() >= account.deadline
-
-
-def render(prompt: Prompt) -> str:
-    """A prompt as one text: a string as it is, chat messages as turns."""
-    if isinstance(prompt, str):
-        return prompt
-    return "".join(f"{turn['role']}: {turn['content']}\n" for turn in prompt) + "assistant: "

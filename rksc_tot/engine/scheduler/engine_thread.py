@@ -12,11 +12,11 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from rksc_tot.core.errors import EngineError
+from rksc_tot.engine.base import CLOSED
 from rksc_tot.engine.jobs.job import Job
 from rksc_tot.engine.model.process_tuning import allow_forks, idle_threads
 from rksc_tot.engine.scheduler.scheduler import Scheduler
 
-CLOSED = "the engine is closed"
 FORKED = "the engine was made in another process, from which this one was forked"
 QUIET = 4  # rounds of the event loop within which whoever has got an answer has asked the next question
 J = TypeVar("J", bound=Job)

@@ -19,6 +19,7 @@ from rksc_tot.engine.base import (
     LabelScores,
     PromptReuseVerdict,
     Usage,
+    check_layers,
     check_prompt_kv,
 )
 from rksc_tot.engine.jobs.generation.generation import Generation
@@ -230,11 +231,7 @@ class TransformersEngine:
     async def label(self, requests: Sequence[LabelRequest], account: Account) -> list[LabelScores | None]:
         """Label probabilities of each request, None where the deadline came first; nothing is left in the cache."""
         self._check(*(request.handle for request in requests))
-        if not self.layers and any(r.exit is not None or r.trace for r in requests):
-            raise ConfigError(
-                f"{self.name} cannot be looked at between its layers: {self.forward.no_lens}",
-                hint="ask without early exit",
-            )
+        check_layers(requests, self.name, self.layers, self.forward.no_lens)
         questions = [self._paths.question(r.handle.messages, r.question, r.handle.length) for r in requests]
         tokens = [self._paths.labels(r.labels) for r in requests]
         account.ledger.context_tokens += sum(r.handle.length for r in requests if not r.aside)

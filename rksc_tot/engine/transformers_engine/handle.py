@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rksc_tot.cache.prefix_tree import Segment
-from rksc_tot.core.errors import EngineError
 from rksc_tot.core.task import Message
+from rksc_tot.engine.base import check_handle
 from rksc_tot.engine.scheduler.engine_thread import EngineThread
 
 if TYPE_CHECKING:
@@ -75,9 +75,4 @@ class KVHandle:
 def check_handles(handles: Sequence[Any], thread: EngineThread) -> None:
     """Raise EngineError unless all of these are unreleased handles of the engine that runs on ``thread``."""
     for handle in handles:
-        if not isinstance(handle, KVHandle) or handle.thread is not thread:
-            raise EngineError(
-                f"{handle!r} is not a handle of this engine", hint="use what open, extend and generate gave"
-            )
-        if handle.released:
-            raise EngineError("this handle was released", hint="keep a node's handle until you are done with the node")
+        check_handle(handle, isinstance(handle, KVHandle) and handle.thread is thread)

@@ -6,7 +6,6 @@ turn. With a rule for it (ASKS, phrasing), a phrasing takes over the KV of what 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -60,7 +59,7 @@ class PromptVariants:
 
     async def deal(self, root: Any, k: int) -> list[Start]:
         """``k`` branches, dealt in turn over the root's own handle and the phrasings."""
-        while self._prompts and len(self._opened) < k - 1 and not self._late:
+        while self._prompts and len(self._opened) < k - 1 and not self._account.late:
             prompt = self._prompts.pop(0)
             try:
                 self._opened.append(await self._open(prompt, root))
@@ -68,10 +67,6 @@ class PromptVariants:
                 self._warn("prompt_reuse", f"the prompt variant {shown(prompt)} is left out: {error}")
         starts = [(root, True), *self._opened][:k]
         return [Start(handle, exact, range(n, k, len(starts))) for n, (handle, exact) in enumerate(starts)]
-
-    @property
-    def _late(self) -> bool:
-        return self._account.deadline is not None and time.perf_counter() >= self._account.deadline
 
     async def _open(self, prompt: Prompt, root: Any) -> tuple[Any, bool]:
         if self._rule is None or not isinstance(self._engine, SharingEngine):

@@ -241,7 +241,7 @@ async def test_where_kv_may_not_grow_a_branch_ends_and_a_label_is_none():
 
 
 def test_a_prompt_that_alone_is_more_than_the_kv_budget_is_refused_with_what_it_needs():
-    with pytest.raises(CacheError, match="takes 7 bytes of KV, the budget of this search holds 6"):
+    with pytest.raises(CacheError, match="7 tokens take 7 bytes of KV, the search may hold 6"):
         MockEngine(says("")).open("abcdefg", Account(kv_bytes=6))
 
 
@@ -271,3 +271,12 @@ async def test_an_account_never_holds_more_than_its_kv_budget(most, steps):
     ledger = account.ledger
     assert ledger.prefill_tokens - ledger.evicted_tokens == engine.usage.kv_bytes
     assert ledger.recomputed_tokens == ledger.prefill_tokens - ledger.distinct_tokens
+
+
+@pytest.mark.parametrize(
+    ("last", "text"),
+    [("user", "user: hi\nuser: x\nassistant: "), ("assistant", "user: hi\nassistant: x")],
+)
+def test_a_last_message_of_the_assistant_is_continued(last, text):
+    engine = MockEngine(says(""))
+    assert engine.open([{"role": "user", "content": "hi"}, {"role": last, "content": "x"}], Account()).text == text

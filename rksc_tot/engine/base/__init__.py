@@ -1,0 +1,38 @@
+"""The contract of an engine: what a search may ask of a language model.
+
+An engine knows tokens and handles, no task and no tree. A *handle* stands for a token path (prompt, thoughts so far) and,
+while it is resident, for the KV of those tokens. All work of one call is submitted at once, so an engine can put it, and
+the work of other searches, into the same forward passes.
+"""
+
+from rksc_tot.engine.base.account import Account, Usage
+from rksc_tot.engine.base.checks import CLOSED, check_handle, check_layers, check_prompt_kv
+from rksc_tot.engine.base.engine import CompressingEngine, Engine, Handle, PromptReuseVerdict, SharingEngine
+from rksc_tot.engine.base.requests import (
+    Completion,
+    Finish,
+    GenerateRequest,
+    LabelRequest,
+    LabelScores,
+    Sampling,
+)
+
+__all__ = [
+    "CLOSED",
+    "Account",
+    "Completion",
+    "CompressingEngine",
+    "Engine",
+    "Finish",
+    "GenerateRequest",
+    "Handle",
+    "LabelRequest",
+    "LabelScores",
+    "PromptReuseVerdict",
+    "Sampling",
+    "SharingEngine",
+    "Usage",
+    "check_handle",
+    "check_layers",
+    "check_prompt_kv",
+]

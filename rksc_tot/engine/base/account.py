@@ -1,0 +1,95 @@
+"""Who pays for work in an engine, and what the engine has done in all."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from rksc_tot.core.ledger import Ledger
+
+
+@dataclass(slots=True)
+class Account:
+    """Where work is booked, and what may still be spent. None means no limit.
+
+    Attributes
+    ----------
+    ledger
+        Where tokens, passes and KV are booked.
+    tokens_left
+        Tokens that may still be sampled.
+    deadline
+        Time (``perf_counter``) after which no forward pass starts.
+    kv_bytes
+        Most bytes of KV that may be resident on this account.
+    kv_rows
+        Tokens that are resident on it; kept by the engine.
+    run
+        The account of a run of many searches. Sampled tokens are taken from it as well.
+    kv_short
+        Whether ``kv_bytes`` kept something from being computed; set by the engine.
+    """
+
+    ledger: Ledger = field(default_factory=Ledger)
+    tokens_left: int | None = None
+    deadline: float | None = None
+    kv_bytes: int | None = None
+    kv_rows: int = 0
+    run: Account | None = None
+    kv_short: bool = False
+
+    @property
+    def limited(self) -> bool:
+        """Whether the number of tokens that may be sampled is limited."""
+        return self.tokens_left is not None or (self.run is not None and self.run.limited)
+
+    @property
+    def late(self) -> bool:
+        """Whether the deadline has passed."""
+        return self.deadline is not None and time.perf_counter() >= self.deadline
+
+    def kv_tokens(self, size: int) -> int | None:
+        """How many tokens of ``size`` bytes may be resident on it; None: any number."""
+        return None if self.kv_bytes is None else self.kv_bytes // size
+
+    def draws_on(self, account: Account) -> bool:
+        """Whether tokens taken from this account are taken from ``account`` too."""
+        return self is account or (self.run is not None and self.run.draws_on(account))
+
+    def take(self, wanted: int) -> int:
+        """Book up to ``wanted`` sampled tokens; returns how many were granted."""
+        granted = wanted if self.tokens_left is None else max(0, min(wanted, self.tokens_left))
+        if self.run is not None:
+            granted = self.run.take(granted)
+        if self.tokens_left is not None:
+            self.tokens_left -= granted
+        self.ledger.tokens_sampled += granted
+        return granted
+
+
+class Usage(NamedTuple):
+    """What an engine has done and holds, for all searches together.
+
+    Attributes
+    ----------
+    passes
+        Forward passes so far.
+    rows
+        Tokens computed in them.
+    most_rows
+        Most rows of one pass; None without a limit.
+    kv_bytes
+        Bytes of KV that are resident now.
+    kv_budget
+        Most bytes of KV that may be; None without a limit.
+    waiting
+        Requests that are not answered yet.
+    """
+
+    passes: int
+    rows: int
+    most_rows: int | None
+    kv_bytes: int
+    kv_budget: int | None
+    waiting: int

@@ -1,0 +1,70 @@
+"""The functions that stand for a language model in the mock engine."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+
+from rksc_tot.core.errors import EngineError
+from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code
+from rksc_tot.core.task import Prompt
+from rksc_tot.engine.tokenization.chat import opens_reply
+
+Writer = Callable[[str, random.Random], str | tuple[str, float]]
+Labeller = Callable[[str, Prompt, tuple[str, ...]], Mapping[str, float]]
+LogitLens = Callable[[str, Prompt, tuple[str, ...], int], Mapping[str, float]]
+
+
+class MockModel:
+    """Calls a user's functions and checks what they return; for the parameters see ``MockEngine``."""
+
+    def __init__(self, writer: Writer, labeller: Labeller | None, lens: LogitLens | None) -> None:
+        self._writer = writer
+        self._labeller = labeller
+        self._lens = lens
+
+    def write(self, context: str, rng: random.Random) -> tuple[str, float]:
+        """What the writer writes after a text, and the log-probability of each of its characters.
+
+        Raises
+        ------
+        EngineError
+            If the writer raises or returns something else.
+        """
+        try:
+            with calling_user_code("the writer"):
+                draft = self._writer(context, rng)
+                raw, logprob = (draft, -0.5) if isinstance(draft, str) else draft
+                return raw + "", float(logprob)
+        except UserCodeError as raised:
+            raise EngineError(str(raised), hint="return a string, or a string and a number") from raised.error
+
+    def read(
+        self, text: str, question: Prompt, labels: Sequence[str], layer: int | None
+    ) -> tuple[tuple[float, ...], float]:
+        """Label probabilities after a layer (None: the last), which sum to 1, and the probability of anything else.
+
+        Raises
+        ------
+        EngineError
+            If the labeller or the lens raises or returns something else.
+        """
+        equal, asked = (1 / len(labels),) * len(labels), (text, question, tuple(labels))
+        if self._labeller is None:
+            return equal, 0.0
+        try:
+            with calling_user_code("the labeller"):
+                given = self._labeller(*asked) if layer is None or self._lens is None else self._lens(*asked, layer)
+                weights = [float(given.get(label, 0.0)) for label in labels]
+        except UserCodeError as raised:
+            raise EngineError(str(raised), hint="return the probability of each label") from raised.error
+        total = sum(weights)
+        return (tuple(weight / total for weight in weights), max(0.0, 1 - total)) if total > 0 else (equal, 1.0)
+
+
+def render(prompt: Prompt) -> str:
+    """A prompt as one text: a string as it is, chat messages as turns. A last turn of the assistant stays open."""
+    if isinstance(prompt, str):
+        return prompt
+    text = "".join(f"{turn['role']}: {turn['content']}\n" for turn in prompt)
+    return text + "assistant: " if opens_reply(prompt) else text.removesuffix("\n")
