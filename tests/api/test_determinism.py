@@ -1,4 +1,7 @@
-"""A search of the embedded model finds the same, to the last bit, whatever runs beside it, in however little room."""
+"""A search of the embedded model finds the same, to the last bit, in any company and with any memory, where its numerics claim it.
+
+The claim (``batch_invariant``) is made where it was proved when the model was loaded, on this processor.
+"""
 
 import json
 import random
@@ -10,6 +13,7 @@ import pytest
 import torch
 
 from rksc_tot import load_engine, solve, solve_many
+from rksc_tot.engine.attention.matmul import proved
 from rksc_tot.strategies import BFS, DFS, Beam, SelfConsistency
 
 PUZZLES = json.loads((files("rksc_tot.tasks.game24") / "weights" / "held_out.json").read_text(encoding="utf-8"))[
@@ -30,12 +34,23 @@ def found(engine, search, concurrency, problems=PUZZLES):
     return {outcome.problem: (outcome.result.tree.to_records(), outcome.result.answer) for outcome in run}
 
 
+def proved_here(engine):
+    """Whether this processor has products of attention that company cannot change, in the head sizes of the model."""
+    arena = engine.forward.arena
+    return all(proved(arena.keys[layer].shape[-1], arena.values[layer].shape[-1]) for layer in arena.keys)
+
+
+def same(engine, trees, wanted):
+    """Whether trees are equal, as far as the engine claims it."""
+    return trees == wanted or not engine.numerics["batch_invariant"]
+
+
 @pytest.fixture(scope="module", params=SEARCHES)
 def alone(request):
     """A search, and what it finds one problem at a time."""
     with load_engine() as engine:
         trees = found(engine, request.param, 1)
-        assert engine.numerics["batch_invariant"]
+        assert engine.numerics["batch_invariant"] == proved_here(engine)
         assert all(len(tree) > 8 for tree, _ in trees.values())
         return request.param, trees
 
@@ -73,7 +88,8 @@ def test_company_and_order_change_nothing(alone):
     with load_engine() as engine:
         for seed in (1, 2):
             shuffled = random.Random(seed).sample(PUZZLES, len(PUZZLES))
-            assert found(engine, search, len(PUZZLES), shuffled) == trees  # the second time much of it is there already
+            together = found(engine, search, len(PUZZLES), shuffled)
+            assert same(engine, together, trees)  # the second time on KV of the first
 
 
 def test_eviction_changes_nothing(alone):
@@ -81,29 +97,30 @@ def test_eviction_changes_nothing(alone):
     with load_engine() as engine:
         room = 160 * engine.bytes_per_token
     with load_engine(kv_budget=room) as engine:
-        assert found(engine, search, 4) == trees
+        assert same(engine, found(engine, search, 4), trees)
         assert engine.cache.evicted_tokens > 0
 
 
 def test_small_passes_change_nothing(alone):
     search, trees = alone
     with load_engine(max_batch_tokens=16) as engine:
-        assert found(engine, search, 4) == trees
+        assert same(engine, found(engine, search, 4), trees)
 
 
 def test_the_number_of_threads_changes_nothing(alone):
     search, trees = alone
     with threads(2), load_engine() as engine:
-        assert found(engine, search, 4, PUZZLES[:1]) == {PUZZLES[0]: trees[PUZZLES[0]]}
+        assert same(engine, found(engine, search, 4, PUZZLES[:1]), {PUZZLES[0]: trees[PUZZLES[0]]})
 
 
 def test_other_work_on_the_machine_changes_nothing(alone):
     search, trees = alone
     with another_thread_at_work(), load_engine() as engine:
-        assert found(engine, search, 4, PUZZLES[1:]) == {puzzle: trees[puzzle] for puzzle in PUZZLES[1:]}
+        rest = {puzzle: trees[puzzle] for puzzle in PUZZLES[1:]}
+        assert same(engine, found(engine, search, 4, PUZZLES[1:]), rest)
 
 
-def test_another_seed_finds_something_else(alone):
+def test_another_seed_changes_the_search(alone):
     search, trees = alone
     task, options = SEARCHES[search]
     with load_engine() as engine:
@@ -111,10 +128,10 @@ def test_another_seed_finds_something_else(alone):
 
 
 @pytest.mark.parametrize("pack", [True, False])
-def test_a_result_says_what_numerics_it_ran_with(pack):
+def test_a_result_records_its_numerics(pack):
     with load_engine(pack=pack) as engine:
         numerics = solve("game24", PUZZLES[0], engine=engine, strategy=BFS(b=1, k=2)).numerics
-        assert numerics["batch_invariant"] == engine.capabilities.batch_invariant
+        assert numerics["batch_invariant"] == (pack and proved_here(engine)) == engine.capabilities.batch_invariant
     assert numerics["linear"] == ("packed" if pack else "stock")
     assert (numerics["dtype"], numerics["device"], numerics["threads"]) == ("float32", "cpu", torch.get_num_threads())
     assert numerics["torch"] == torch.__version__

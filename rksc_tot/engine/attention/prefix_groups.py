@@ -16,10 +16,8 @@ from torch import Tensor
 
 from rksc_tot.cache.arena import is_run
 from rksc_tot.cache.prefix_tree import Segment
+from rksc_tot.engine.attention.matmul import LEAST_KEYS
 from rksc_tot.engine.attention.plan import FAR, LONG_PROMPT, TILE, WORTH, KeySet, Piece, PieceGroup, tile_end
-
-LEAST_KEYS = 16
-"""In products with fewer keys MKL sums up in another order."""
 
 _end = attrgetter("end")
 

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from rksc_tot.cache.arena import Arena, gather
 from rksc_tot.core.errors import EngineError
 from rksc_tot.engine.attention.fused import attend_group
-from rksc_tot.engine.attention.matmul import add_weights_times_values, queries_times_keys
+from rksc_tot.engine.attention.matmul import LEAST_ROWS, add_weights_times_values, queries_times_keys, rows_allowed
 from rksc_tot.engine.attention.plan import TILE, KeySet, PieceGroup, Plan
 from rksc_tot.engine.attention.vector_padding import in_whole_vectors
 
@@ -40,10 +40,6 @@ class Tree:
         self.scratch = scratch
 
 
-LEAST_ROWS = 4
-"""In products with fewer rows MKL sums up in another order. Threads get so many each, and while there are fewer than
-:data:`FEW_ROWS` one may get what is left over."""
-FEW_ROWS = 12
 BITS = math.log2(math.e)
 """Scores are kept in bits, not nats: torch computes powers of two several times as fast as those of e."""
 
@@ -128,7 +124,7 @@ def _attend(
     if q.device.type == "cuda" and softcap is None and note is None:
         out = attend_group(group, q.reshape(heads, pieces, n, -1) / BITS, keys, values, window, sinks)
     else:
-        rows = q.new_zeros(heads, pieces, n if _will_do(n) else n + -n % LEAST_ROWS, q.shape[-1])
+        rows = q.new_zeros(heads, pieces, n if rows_allowed(n) else n + -n % LEAST_ROWS, q.shape[-1])
         rows[:, :, :n].unflatten(2, (per, width)).copy_(q)
         out = _by_products(group, rows, n, keys, values, window, softcap, sinks, note, scratch)
     out = out.view(heads, pieces, per, width, -1).permute(1, 3, 0, 2, 4).reshape(pieces * width, heads * per, -1)
@@ -231,7 +227,7 @@ def _partial(
     scratch: Scratch,
 ) -> PartialAttention:
     heads, _, whole, size = q.shape
-    each = whole if part is group.parts[-1] or not _will_do(part.rows(n)) else n
+    each = whole if part is group.parts[-1] or not rows_allowed(part.rows(n)) else n
     k = gather(keys, part.slots).reshape(heads * part.sets, -1, size)
     rows = _of_part(part, each, q)
     scores = scratch.take(k.shape[0], rows.shape[1], k.shape[1], rows.float() if rows.dtype.itemsize < 4 else rows)
@@ -243,11 +239,6 @@ def _partial(
         real = scores.view(heads, part.sets, -1, each, k.shape[1])[:, :, :, :n]
         real.unflatten(3, (-1, group.queries.shape[1])).add_(bias)
     return PartialAttention(part, each, scores)
-
-
-def _will_do(rows: int) -> bool:
-    """Whether products of so many rows are summed up in the usual order."""
-    return rows % LEAST_ROWS == 0 or rows >= FEW_ROWS
 
 
 def _of_part(part: KeySet, each: int, all_of: Tensor) -> Tensor:

@@ -54,6 +54,11 @@ class Forward:
         """Whether linear layers are computed by oneDNN."""
         return self._packing is not None
 
+    @property
+    def all_packed(self) -> bool:
+        """Whether every product of a row with weights is computed by oneDNN."""
+        return self._packing is not None and self._packing.complete
+
     def enter(self) -> None:
         """Change the model as passes need it."""
         self._set_attention(compat.FAST if self.route == "fast" else self.stock)

@@ -88,6 +88,12 @@ class OneDNNWeights:
                 place = slice(first, first + layer.out_features)
                 self._places.append((parent, name, layer, OneDNNLinear(layer, product, place)))
                 first = place.stop
+        packed = {layer for _, _, layer, _ in self._places}
+        self.complete = all(
+            module in packed or isinstance(module, nn.Embedding) or all(p.dim() < 2 for p in module.parameters(False))
+            for module in model.modules()
+        )
+        """Whether no other module of the model has a weight matrix, but for tables of embeddings."""
 
     def on(self) -> None:
         """Put the packed layers in place."""

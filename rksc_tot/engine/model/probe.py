@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import torch
+from torch import Tensor
+
 from rksc_tot.cache.arena import Arena
-from rksc_tot.cache.prefix_tree import PrefixTree
+from rksc_tot.cache.prefix_tree import PrefixTree, Segment
 from rksc_tot.cache.slot_pool import SlotPool
 from rksc_tot.core.errors import UnsupportedModel
+from rksc_tot.engine.attention.matmul import proved
 from rksc_tot.engine.attention.plan import Block
 from rksc_tot.engine.attention.vector_padding import GRAIN
 from rksc_tot.engine.model import hf_compat as compat
@@ -19,10 +23,10 @@ from rksc_tot.engine.model.logit_lens import find_lens
 from rksc_tot.engine.model.onednn_linear import worth_packing
 
 if TYPE_CHECKING:
-    from torch import Tensor
     from transformers import PreTrainedModel
 
 TRUNK, BRANCHES = 12, ((3, 5), (4,), (2, 1, 3))  # a prompt, and ragged branches grown in several passes
+COMPANY = (0, 1, 2, 4, 7, 11, 15, 19)  # rows beside those of a path that grows
 CHANGING_ROPE = ("dynamic", "longrope")
 
 
@@ -92,9 +96,9 @@ def _probe(model: PreTrainedModel, arena: Arena, packed: bool) -> tuple[Forward,
         if difference <= tolerance:
             layers = _open_layers(forward, ids, reference, tolerance)
             notes += [forward.no_lens] * (not layers)
-            steady = _batch_invariant(forward, ids)
-            notes += ["the last bits of a row depend on what else is in the pass"] * (not steady)
-            return forward, Capabilities(route, difference, tolerance, context, layers, steady, tuple(notes))
+            if varies := _what_varies(forward, ids):
+                notes.append(f"the last bits of a row may depend on the rest of its pass: {varies}")
+            return forward, Capabilities(route, difference, tolerance, context, layers, not varies, tuple(notes))
         notes.append(f"{route} route: logits differ by {difference:.2g} from a plain forward pass")
     forward.give_back()
     raise UnsupportedModel(
@@ -125,32 +129,53 @@ def _open_layers(forward: Forward, ids: list[int], reference: list[Tensor], tole
         forward.arena.clear()
 
 
-def _batch_invariant(forward: Forward, ids: list[int]) -> bool:
-    """Whether a path that grows alone, token by token, has the same logits as many equal ones computed whole in one pass.
+def _what_varies(forward: Forward, ids: list[int]) -> str:
+    """Why the last bits of a row may depend on the rest of its pass; empty if they were proved not to, on this processor."""
+    if forward.device.type != "cpu" or forward.dtype != torch.float32:
+        return "rows are added up in a fixed order on a CPU in float32 only"
+    if forward.route != "fast":
+        return "the mask route adds up over the keys of all rows"
+    if not forward.all_packed:
+        return "some products are not computed by oneDNN"
+    try:
+        varies = _differs_in_company(forward, ids)
+        keys, values = forward.arena.keys, forward.arena.values
+        heads = {(keys[layer].shape[-1], values[layer].shape[-1]) for layer in keys}
+    finally:
+        forward.arena.clear()
+    if not all(proved(of_key, of_value) for of_key, of_value in heads):
+        return "on this processor the products of attention have other bits in other sizes"
+    return "a row that was computed alone had other bits than one that was not" if varies else ""
 
-    There are enough of them for torch to share out the pointwise work of the widest layer.
+
+def _differs_in_company(forward: Forward, ids: list[int]) -> bool:
+    """Whether a path that grows token by token, beside ever more rows, has other logits than copies computed whole.
+
+    There are enough copies for torch to share out the pointwise work of the widest layer.
     """
     branch, _ = _branches(ids)[0]
     path = ids[:TRUNK] + branch
     copies = max(3, -(-2 * GRAIN // (len(path) * max(1, forward.width))))
-    try:
-        tree = PrefixTree(SlotPool(len(path) * (copies + 1)))
-        alone = tree.walk(tree.private_root(), path)
-        for start in (0, *range(TRUNK, len(path))):
-            stop = max(TRUNK, start + 1)
-            slots = tree.pool.allocate(stop - start)
-            tree.store(alone, slots)
-            block = Block(alone.lineage(), start, path[start:stop], slots, [stop - start - 1])
-            last = forward.run(forward.plan([block]), tree.pool.extent)[0]
-        blocks = []
-        for _ in range(copies):
-            twin = tree.walk(tree.private_root(), path)
-            slots = tree.pool.allocate(len(path))
-            tree.store(twin, slots)
-            blocks.append(Block(twin.lineage(), 0, path, slots, [len(path) - 1]))
-        return all(last.equal(logits) for logits in forward.run(forward.plan(blocks), tree.pool.extent))
-    finally:
-        forward.arena.clear()
+    tree = PrefixTree(SlotPool(len(path) * (copies + 1) + sum(COMPANY)))
+
+    def block(start: int, stop: int, root: Segment, first_wanted: int) -> Block:
+        segment = tree.walk(root, path[:stop])
+        slots = tree.pool.allocate(stop - start)
+        tree.store(segment, slots)
+        wanted = list(range(first_wanted - start, stop - start))
+        return Block(segment.lineage(), start, path[start:stop], slots, wanted)
+
+    grown: list[Tensor] = []
+    own = tree.private_root()
+    for n, start in enumerate((0, *range(TRUNK, len(path)))):
+        stop = max(TRUNK, start + 1)
+        blocks = [block(start, stop, own, stop - 1)]
+        if rows := COMPANY[n % len(COMPANY)]:
+            blocks.insert(0, block(0, rows, tree.private_root(), rows))
+        grown += forward.run(forward.plan(blocks), tree.pool.extent)
+    whole = [block(0, len(path), tree.private_root(), TRUNK - 1) for _ in range(copies)]
+    found = forward.run(forward.plan(whole), tree.pool.extent)
+    return not found.equal(torch.stack(grown).repeat(copies, 1))
 
 
 class _FirstLeaves:
