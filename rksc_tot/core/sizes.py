@@ -10,10 +10,10 @@ from rksc_tot.core.errors import ConfigError
 from rksc_tot.core.plugins.user_code import shown
 
 MOST = 1 << 62
-"""Bytes that no machine has."""
+"""More bytes than any machine has."""
 
 OFFLOAD_BUDGET = "1GiB"
-"""Of an offload store unless another is given."""
+"""Default limit of an offload store."""
 
 UNITS = {"": 1, "b": 1} | {
     prefix + infix + "b": base ** (n + 1)
@@ -23,14 +23,19 @@ UNITS = {"": 1, "b": 1} | {
 
 
 def kv_bytes(size: int | str, called: str = "") -> int:
-    """A KV budget in bytes, at most :data:`MOST`: a whole number, or a text such as ``64MiB``, ``1.5 GiB`` or ``67108864``.
+    """A KV budget in bytes, at most :data:`MOST`.
 
-    ``called``: the setting or option that it was given as, for the message.
+    Parameters
+    ----------
+    size
+        A whole number, or a text such as ``64MiB``, ``1.5 GiB`` or ``67108864``.
+    called
+        Name of the setting or option, for the message.
 
     Raises
     ------
     ConfigError
-        If it is neither, or not above 0.
+        If the size is neither, or not above 0.
     """
     found, given = 0, cast("object", size)
     if isinstance(given, str):

@@ -1,7 +1,7 @@
 """An engine without a model, for tests, demonstrations and the study of strategies.
 
-A Python function writes the thoughts; a token is a character. Everything else (stop strings, truncation, private random
-streams, handles, the ledger) is as in a real engine.
+A Python function writes the thoughts, and a token is a character. Everything else (stop strings, limits, private random
+streams, handles, the ledger) works as in the real engine.
 """
 
 from __future__ import annotations
@@ -35,26 +35,31 @@ from rksc_tot.policies.early_exit.cgee import Reading
 
 
 class MockEngine:
-    """Writes with a function in place of a model.
+    """An engine with functions in place of a model.
 
     Parameters
     ----------
     writer : callable
-        ``writer(text_so_far, rng)`` returns what one branch writes next, or that and the log-probability (nats, ≤ 0) of
-        each of its characters. It is cut at stop strings and at the token limit. At temperature 0 every branch gets the
-        same ``rng``.
+        ``writer(text_so_far, rng)`` returns what one branch writes next, or a pair of that and the log-probability (nats,
+        ≤ 0) of each of its characters. The text is cut at stop strings and at the token limit. At temperature 0 every branch
+        gets the same ``rng``.
     labeller : callable, optional
-        ``labeller(text_so_far, question, labels)`` returns the probability of each label; what is missing from 1 fell
-        outside them. By default all labels are equally likely.
+        ``labeller(text_so_far, question, labels)`` returns the probability of each label; the rest up to 1 is the
+        probability of anything else. By default all labels are equally likely.
     context : int, optional
         Longest path in characters.
     layers : int
-        How many decoder layers a label request seems to have.
+        Decoder layers that the engine claims to have; 0: label requests cannot exit early or be traced.
     lens : callable, optional
-        ``lens(text_so_far, question, labels, layer)`` returns what the labeller would if it were asked after a layer before
-        the last one. By default every layer says what the last one says.
+        ``lens(text_so_far, question, labels, layer)`` returns what the labeller would return after a layer before the last
+        one. By default every layer agrees with the last one.
     alike : callable, optional
-        ``alike(text, other)`` returns the σ of two paths; None, the default, where there is nothing to compare.
+        ``alike(text, other)`` returns the σ of two paths, or None (the default) if there is nothing to compare.
+
+    Attributes
+    ----------
+    handles
+        Handles given out and not yet given back.
     """
 
     name = "mock"
@@ -79,7 +84,7 @@ class MockEngine:
 
     @property
     def numerics(self) -> Mapping[str, Any]:
-        """Nothing a result could depend on."""
+        """The kind of engine; results depend on nothing but the functions and the seed."""
         return {"engine": "mock"}
 
     @property
@@ -89,7 +94,7 @@ class MockEngine:
 
     @property
     def usage(self) -> Usage:
-        """What was done so far; a character takes a byte."""
+        """What was done and is held; a character takes a byte."""
         return Usage(self._passes, self._rows, None, self._kv_bytes, None, 0)
 
     def open(self, prompt: Prompt, account: Account) -> MockHandle:
@@ -132,14 +137,14 @@ class MockEngine:
         return [None if account.late else self._ask(request, account) for request in requests]
 
     def similarity(self, handle: MockHandle, others: Sequence[MockHandle], alpha: float) -> list[float | None]:
-        """What ``alike`` says."""
+        """What ``alike`` returns."""
         text = self._own(handle).text
         return [self._alike(text, self._own(other).text) for other in others]
 
     async def open_variant(
         self, prompt: Prompt, reference: MockHandle, rule: Any, account: Account, key: int
     ) -> tuple[MockHandle, PromptReuseVerdict]:
-        """There is no KV to take over."""
+        """A handle for the prompt; there is no KV to reuse."""
         self._own(reference)
         await asyncio.sleep(0)
         return self.open(prompt, account), _NotKept()
@@ -147,7 +152,7 @@ class MockEngine:
     async def divergence(
         self, pairs: Sequence[tuple[MockHandle, MockHandle]], account: Account
     ) -> list[tuple[float, bool] | None]:
-        """Whether the greedy writer goes on with the same character; the KL is 0 nats if so, else 1."""
+        """Whether the greedy writer continues both paths with the same character; the KL is 0 nats if so, else 1."""
         await asyncio.sleep(0)
         same = [
             len({self._model.write(self._own(one).text, random.Random(0))[0][:1] for one in pair}) == 1
@@ -156,7 +161,7 @@ class MockEngine:
         return [None if account.late else (float(not alike), alike) for alike in same]
 
     def release(self, handle: MockHandle) -> None:
-        """Give a handle back; with the last one of an account, what that has stored is forgotten."""
+        """Give a handle back. With the last handle of an account all KV of the account is dropped."""
         self._own(handle).released = True
         kept = handle.kept
         kept.handles.discard(handle)
@@ -164,7 +169,7 @@ class MockEngine:
             del self._kept[id(kept.account)]
 
     def rate(self, handle: MockHandle, score: float, depth: int) -> None:
-        """Eviction heeds nothing here."""
+        """Do nothing: eviction does not depend on ratings here."""
         self._own(handle)
 
     def close(self) -> None:
@@ -203,7 +208,7 @@ class MockEngine:
     def _cut(
         self, raw: str, context: str, request: GenerateRequest, account: Account, needed: Collection[str]
     ) -> tuple[str, str, str, Finish]:
-        """What was sampled, what of it is the text, what of it is kept, and why it ended."""
+        """What was sampled, its part that is the text, its part that stays on the path, and why it ended."""
         room = math.inf if self._context is None else self._context - len(context)
         longest = int(min(len(raw) + 1, request.max_tokens, room))
         ends = [(at, stop) for stop in request.stop if (at := raw.find(stop)) >= 0]
@@ -259,7 +264,7 @@ class MockEngine:
         return sum(kept.held.size for kept in self._kept.values())
 
     def _visit(self, handle: MockHandle, account: Account) -> bool:
-        """Book the path, and what of it has still to be computed; False where there is no room for that."""
+        """Make a path resident and book it; False if there is no room."""
         computed = self._store(handle, handle.text, account)
         if computed is None:
             account.kv_short = True
@@ -300,4 +305,4 @@ class MockEngine:
 
 class _NotKept:
     kept = False
-    why = "a mock engine has no KV"
+    why = "a mock engine has no KV to reuse"

@@ -1,4 +1,4 @@
-"""What a mock engine remembers: a character is a token, a token takes a byte."""
+"""The KV cache of the mock engine: a character is a token, and a token takes a byte."""
 
 from __future__ import annotations
 
@@ -9,7 +9,17 @@ from rksc_tot.engine.base import Account
 
 
 class MockHandle:
-    """A text; a character is a token."""
+    """A path of the mock engine: a text.
+
+    Attributes
+    ----------
+    text
+        The whole path, prompt included.
+    kept
+        The KV of the account that the path belongs to.
+    released
+        Whether the handle was given back.
+    """
 
     __slots__ = ("kept", "released", "text")
 
@@ -26,9 +36,18 @@ class MockHandle:
 
 
 class MockKV:
-    """The characters one account keeps, shared prefixes once; with its last handle all of it is forgotten.
+    """The resident characters of one account; shared prefixes count once.
 
-    ``account``: whose it is. ``handles``: those not yet given back. ``held``: what is resident. ``met``: what ever was.
+    Attributes
+    ----------
+    account
+        The account.
+    handles
+        Its handles that were not yet given back.
+    held
+        Texts that are resident.
+    met
+        Texts that were ever resident.
     """
 
     def __init__(self, account: Account) -> None:
@@ -38,9 +57,14 @@ class MockKV:
         self.met = PrefixSet()
 
     def store(self, text: str, account: Account, needed: Iterable[str] = ()) -> int | None:
-        """Make a text resident and book its rows; returns how many that were, None where ``account`` leaves no room.
+        """Make a text resident and book its rows.
 
-        Room is made by forgetting what neither a handle needs nor ``needed``; nothing that is a prefix of the text goes.
+        To make room, characters are evicted that are neither on a handle's path nor in ``needed`` nor in the text.
+
+        Returns
+        -------
+        int or None
+            How many characters were computed; None if ``account`` leaves no room.
         """
         ledger = account.ledger
         if not self._make_room(len(text) - self.held.shared(text), account, (text, *needed)):
@@ -52,7 +76,7 @@ class MockKV:
         return computed
 
     def fitting(self, text: str, account: Account, needed: Iterable[str] = ()) -> int:
-        """How long a prefix of a text :meth:`store` has room for."""
+        """Length of the longest prefix of a text that :meth:`store` has room for."""
         if account.kv_bytes is None:
             return len(text)
         self._make_room(len(text) - self.held.shared(text), account, (text, *needed))
@@ -70,7 +94,7 @@ class MockKV:
 
 
 class PrefixSet:
-    """Texts and all their prefixes, as a sorted list: the longest shared prefix is with a neighbour."""
+    """Texts and all their prefixes, as a sorted list: the longest shared prefix is always with a neighbour."""
 
     def __init__(self) -> None:
         self._texts: list[str] = []
@@ -78,12 +102,12 @@ class PrefixSet:
         """Characters stored, shared prefixes once."""
 
     def shared(self, text: str) -> int:
-        """How many of a text's characters, from its start, are there."""
+        """Length of the longest prefix of a text that is stored."""
         at = bisect_left(self._texts, text)
         return max((_shared(text, other) for other in self._texts[max(at - 1, 0) : at + 1]), default=0)
 
     def add(self, text: str) -> int:
-        """Store a text; returns how many of its characters were not there."""
+        """Store a text; returns how many of its characters are new."""
         at = bisect_left(self._texts, text)
         fresh = len(text) - self.shared(text)
         if fresh and at and text.startswith(self._texts[at - 1]):

@@ -11,7 +11,7 @@ import inspect
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 from transformers.cache_utils import Cache, DynamicLayer
 
@@ -49,6 +49,15 @@ def cache_keyword(model: PreTrainedModel) -> str:
 def keeps_logits(model: PreTrainedModel) -> bool:
     """Whether the model can compute logits for chosen rows only."""
     return "logits_to_keep" in inspect.signature(model.forward).parameters
+
+
+def rotary_modules(model: PreTrainedModel) -> list[nn.Module]:
+    """The modules that give cosines and sines of positions, in a model with rotary positions."""
+    return [
+        module
+        for module in model.modules()
+        if any(name.endswith("inv_freq") for name, _ in module.named_buffers(recurse=False))
+    ]
 
 
 class ArenaCache(Cache):

@@ -91,7 +91,7 @@ class TransformersEngine:
         settings = EngineSettings.of(settings, changes)
         self.model = model
         self.tokenizer = tokenizer
-        self.name = name or str(model.config._name_or_path)
+        self.name = name or str(model.config.name_or_path)
         self.compression = settings.compress
         parts = build(model, self.name, settings)
         self.capabilities = parts.capabilities

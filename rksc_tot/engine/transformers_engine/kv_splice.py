@@ -1,12 +1,12 @@
-"""Taking over the KV of a run of tokens that another prompt holds under other wording.
+"""Copies the KV of a run of tokens from one prompt (the reference) into another wording of it (the branch).
 
 ::
 
-    reference   h h h  a a a a  x x x x x x x x  b b b         h: the common head, as it stands; x: the longest common run
-    branch      h h h  c c      x x x x x x x x  d d d d d     c, d and the first rows of x are computed, the rest taken over
+    reference   h h h  a a a a  x x x x x x x x  b b b         h: the common prefix; x: the longest common run after it
+    branch      h h h  c c      x x x x x x x x  d d d d d     h and x are copied; c, d and the first rows of x are computed
 
-What is taken over was computed after ``a``, so it is not what the branch alone would give: an approximation. Keys are turned
-to their new positions; values have none.
+This is an approximation: the KV of ``x`` was computed after ``a``, not after ``c``. Keys are rotated to their new positions;
+values do not depend on positions.
 """
 
 from __future__ import annotations
@@ -28,8 +28,16 @@ from rksc_tot.engine.transformers_engine.rope_shift import RopeShift
 
 
 class Overlap(NamedTuple):
-    """What a branch has in common with a reference: ``head`` first tokens, and ``length`` tokens from ``source`` in the
-    reference and from ``target`` in the branch on.
+    """The tokens that a branch has in common with a reference.
+
+    Attributes
+    ----------
+    head
+        Length of the common prefix.
+    source, target
+        Where the common run begins in the reference, and where in the branch.
+    length
+        Length of the common run.
     """
 
     head: int
@@ -42,15 +50,15 @@ class Overlap(NamedTuple):
         return self._replace(source=self.source + tokens, target=self.target + tokens, length=self.length - tokens)
 
     @property
-    def taken(self) -> int:
-        """Tokens of the branch that are not computed."""
+    def copied(self) -> int:
+        """Tokens of the branch whose KV is copied."""
         return self.head + self.length
 
 
 def overlap(reference: Sequence[int], branch: Sequence[int]) -> Overlap:
-    """The common head and the longest common run after it, which leaves at least the last token of the branch to compute.
+    """The common prefix and the longest common run after it, the first of equally long runs. Lengths may be 0.
 
-    Of equally long runs the first. Lengths may be 0.
+    The last token of the branch is never part of it, so that there is one to compute.
     """
     most = min(len(reference), len(branch) - 1)
     head = next((i for i in range(most) if reference[i] != branch[i]), most)
@@ -60,7 +68,7 @@ def overlap(reference: Sequence[int], branch: Sequence[int]) -> Overlap:
 
 
 @torch.inference_mode()
-def take_over(
+def copy_shared(
     forward: Forward,
     tree: PrefixTree,
     reference: Segment,
@@ -69,8 +77,9 @@ def take_over(
     rotation: RopeShift,
     payer: Payer | None = None,
 ) -> None:
-    """Give ``branch`` slots for all its tokens, and those of head and run the KV of a resident ``reference``, on the account of
-    ``payer``.
+    """Give ``branch`` slots for all its tokens, and copy the KV of the shared ones from a resident ``reference``.
+
+    ``payer``: the account that pays for the slots.
 
     Raises
     ------
@@ -97,9 +106,9 @@ def take_over(
 def compute_rest(
     forward: Forward, tree: PrefixTree, branch: Segment, shared: Overlap, max_rows: int, ledger: Ledger
 ) -> None:
-    """Compute the tokens of ``branch`` that were not taken over, at most ``max_rows`` a pass, and book them.
+    """Compute the tokens of ``branch`` that were not copied, at most ``max_rows`` a pass, and book them.
 
-    It is given the logits at its end and, where the model's layers can be looked at, the hidden states of its last token.
+    ``branch`` gets the logits at its end and, if the model lets them be read, the hidden states of its last token.
     """
     gaps = (range(shared.head, shared.target), range(shared.target + shared.length, len(branch.tokens)))
     pieces = [range(at, min(at + max_rows, gap.stop)) for gap in gaps for at in range(gap.start, gap.stop, max_rows)]
@@ -111,16 +120,16 @@ def compute_rest(
             Block([branch], p.start, branch.tokens[p.start : p.stop], branch.slots[p.start : p.stop]) for p in piece
         ]
         rows = sum(map(len, piece))
-        compressor = None
+        keeper = None
         if not pieces:
             blocks[-1].logits_at = [len(piece[-1]) - 1]
-            compressor = StateKeeper([rows - 1], [branch]) if forward.lens else None
+            keeper = StateKeeper([rows - 1], [branch]) if forward.lens else None
         plan = forward.plan(blocks)
-        logits = forward.run(plan, tree.pool.extent, [compressor] if compressor else [])
+        logits = forward.run(plan, tree.pool.extent, [keeper] if keeper else [])
         if not pieces:
             branch.logits = logits[0].clone()
-        if compressor:
-            compressor.settle()
+        if keeper:
+            keeper.settle()
         ledger.forward_passes += 1
         ledger.prefill_tokens += rows
         ledger.distinct_tokens += rows

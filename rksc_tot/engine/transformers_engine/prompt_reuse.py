@@ -1,7 +1,7 @@
-"""ASKS, phrasing: a prompt takes over the KV of another wording of the same, and keeps it if the gate lets it.
+"""ASKS, phrasing: another wording of a prompt reuses KV of the first wording, and keeps it if a gate accepts it.
 
-The branch gets a path of its own, which no exact request ever meets. If it is sent back, that path is dropped, and the prompt
-is computed when it is used, like any other.
+The new wording (the *branch*) gets an isolated path, which no exact request can reach. If the gate rejects it, that path is
+dropped, and the prompt is computed like any other when it is used.
 """
 
 from __future__ import annotations
@@ -25,27 +25,43 @@ from rksc_tot.engine.scheduler.batch import compute, schedule
 from rksc_tot.engine.scheduler.engine_thread import EngineThread
 from rksc_tot.engine.scheduler.scheduler import Scheduler
 from rksc_tot.engine.transformers_engine.handle import KVHandle
-from rksc_tot.engine.transformers_engine.kv_splice import compute_rest, overlap, take_over
+from rksc_tot.engine.transformers_engine.kv_splice import compute_rest, copy_shared, overlap
 from rksc_tot.engine.transformers_engine.rope_shift import PROBES, RopeShift, find_rotation
 from rksc_tot.policies.asks import GATES, PromptReuse, Signals, sigma, wording
 
-MOST_KEPT = 4  # the part of the KV budget that may hold what cannot be evicted: 1/4
+MOST_KEPT = 4  # KV that cannot be evicted may fill 1/4 of the KV budget
 
 
 class ReuseAudit(NamedTuple):
-    """What the exact computation says: KL(exact || shared) of the next token, nats, and whether the likeliest is the same."""
+    """How reused KV compares with an exact computation: KL(exact || reused) of the next token in nats, and whether the
+    likeliest token is the same.
+    """
 
     kl: float
     same: bool
 
 
 class ReuseDecision(NamedTuple):
-    """What became of a prompt under other wording.
+    """Whether a prompt stands on KV of another wording.
 
-    ``kept``: whether it stands on KV that it took over; if not, ``why`` not. ``exact``: tokens of the head it has in common
-    with the reference, which cost nothing and change nothing. ``reused``: tokens whose KV was taken over, 0 if not kept.
-    ``computed``: the others. ``wording``: its name, see :func:`~rksc_tot.policies.asks.wording`. ``signals`` and ``gate``:
-    what was known of it, and the gate's value; None where too little was in common to try.
+    Attributes
+    ----------
+    kept
+        Whether it does.
+    why
+        Why not; None where it does.
+    exact
+        Tokens of the prefix that both wordings share. Reusing their KV changes nothing.
+    reused
+        Tokens whose KV was reused at another position; 0 if not kept.
+    computed
+        All other tokens.
+    wording
+        Name of the pair of wordings, see :func:`~rksc_tot.policies.asks.wording`.
+    signals, gate
+        What was measured on the branch, and the gate's value; None where too little was shared to try.
+    audit
+        The comparison with the exact computation, where this decision was audited.
     """
 
     kept: bool
@@ -60,19 +76,19 @@ class ReuseDecision(NamedTuple):
 
 
 class PromptReuser:
-    """Shares KV between wordings on one engine. Whoever calls has the stepper's books to himself."""
+    """Reuses KV between wordings on one engine. Call it in the engine thread only."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
         self._rotation: RopeShift | None = None
 
     def rotation(self) -> RopeShift:
-        """How this model's keys are moved, found and proved once.
+        """How this model's keys move to other positions; found and proved at the first call.
 
         Raises
         ------
         UnsupportedModel
-            If its positions are not rotary.
+            If the model's positions are not rotary.
         """
         if self._rotation is None:
             tree, forward = self._scheduler.tree, self._scheduler.forward
@@ -87,9 +103,14 @@ class PromptReuser:
     def open(
         self, exact: Segment, reference: Segment, rule: PromptReuse, account: Account, key: int
     ) -> tuple[Segment | None, ReuseDecision]:
-        """Try to let the prompt that ends at ``exact`` stand on KV of the one that ends at ``reference``.
+        """Try to reuse KV of the prompt that ends at ``reference`` for the prompt that ends at ``exact``.
 
-        Returns the segment on which it does, held for the caller, or None; and what was found. ``key`` seeds the audit.
+        ``key`` seeds the audit.
+
+        Returns
+        -------
+        tuple
+            The end of the branch, held for the caller, or None if nothing was kept; and the decision.
 
         Raises
         ------
@@ -97,50 +118,50 @@ class PromptReuser:
             If the model's positions are not rotary.
         """
         rotation, tree = self.rotation(), self._scheduler.tree
-        lender, borrower = _tokens(reference), _tokens(exact)
-        shared = overlap(lender, borrower)
-        name = wording(lender, borrower, shared.source, shared.target, shared.length)
+        source, target = _tokens(reference), _tokens(exact)
+        shared = overlap(source, target)
+        name = wording(source, target, shared.source, shared.target, shared.length)
         run = shared.after(min(rule.recompute, shared.length))
-        sent_back = ReuseDecision(False, None, run.head, 0, exact.end - run.head, name)
+        rejected = ReuseDecision(False, None, run.head, 0, exact.end - run.head, name)
         if not tree.missing(exact):
-            return None, sent_back._replace(why="it is resident as it stands")
+            return None, rejected._replace(why="its exact KV is resident already")
         if run.head >= exact.end - 1:
-            return None, sent_back._replace(why="it is the reference, token by token")
+            return None, rejected._replace(why="it has the same tokens as the reference")
         if any(segment.irreplaceable for segment in reference.lineage()):
-            return None, sent_back._replace(why="the reference itself stands on KV that it took over")
+            return None, rejected._replace(why="the reference itself stands on reused KV")
         if run.length < rule.least:
-            return None, sent_back._replace(why=f"{run.length} tokens could be taken over, fewer than {rule.least}")
-        pinned = sum(len(segment.slots) for segment in tree.segments() if segment.irreplaceable) + len(borrower)
+            return None, rejected._replace(why=f"{run.length} tokens could be reused, fewer than {rule.least}")
+        pinned = sum(len(segment.slots) for segment in tree.segments() if segment.irreplaceable) + len(target)
         if pinned > tree.pool.limit // MOST_KEPT:
-            return None, sent_back._replace(
-                why=f"{pinned} tokens that may not be evicted would take more than 1/{MOST_KEPT} of the KV budget"
+            return None, rejected._replace(
+                why=f"{pinned} tokens that may not be evicted would fill more than 1/{MOST_KEPT} of the KV budget"
             )
         evicted = tree.evicted_tokens
-        branch = tree.walk(tree.private_root(irreplaceable=True), borrower)
+        branch = tree.walk(tree.private_root(irreplaceable=True), target)
         tree.hold(branch)
         tree.pin(branch)
         kept = False
         try:
-            with _Work(self._scheduler, reference, account) as work:
-                work.look()
+            with ResidentPrompt(self._scheduler, reference, account) as job:
+                job.compute_states()
                 if (limit := self._scheduler.limit(account)) is not None:
-                    tree.make_room_within(len(borrower), limit, account)
-                take_over(self._scheduler.forward, tree, reference, branch, run, rotation, work.payer)
+                    tree.make_room_within(len(target), limit, account)
+                copy_shared(self._scheduler.forward, tree, reference, branch, run, rotation, job.payer)
                 compute_rest(self._scheduler.forward, tree, branch, run, self._scheduler.max_rows, account.ledger)
                 signals = _signals(branch, reference, rule, name)
             value, why = GATES[rule.gate](signals), rule.objection(signals)
             if why:
-                return None, sent_back._replace(why=why, signals=signals, gate=value)
-            verdict = ReuseDecision(True, None, run.head, run.length, exact.end - run.taken, name, signals, value)
+                return None, rejected._replace(why=why, signals=signals, gate=value)
+            decision = ReuseDecision(True, None, run.head, run.length, exact.end - run.copied, name, signals, value)
             if random.Random(stream_key(key, "audit")).random() < rule.audit:
-                with _Work(self._scheduler, exact, account) as work:
-                    work.finish()
-                    verdict = verdict._replace(audit=_audit(exact.logits, branch.logits))
-            _book(account, verdict)
+                with ResidentPrompt(self._scheduler, exact, account) as job:
+                    job.compute_logits()
+                    decision = decision._replace(audit=_audit(exact.logits, branch.logits))
+            _book(account, decision)
             kept = True
-            return branch, verdict
-        except CacheError as full:  # there may be room for the prompt by itself
-            return None, sent_back._replace(why=str(full))
+            return branch, decision
+        except CacheError as full:  # there may be room for the prompt alone
+            return None, rejected._replace(why=str(full))
         finally:
             account.ledger.evicted_tokens += tree.evicted_tokens - evicted
             tree.unpin(branch)
@@ -149,8 +170,8 @@ class PromptReuser:
                 tree.discard(branch, 0)
 
 
-class _Work(Job):
-    """A prompt that is to be resident, and stays so meanwhile."""
+class ResidentPrompt(Job):
+    """Makes a prompt resident, and keeps it so for as long as this is open as a context."""
 
     def __init__(self, scheduler: Scheduler, tip: Segment, account: Account) -> None:
         super().__init__(scheduler.tree, tip, account, None)
@@ -160,28 +181,28 @@ class _Work(Job):
     def tips(self) -> list[Segment]:
         return [self.base]
 
-    def __enter__(self) -> _Work:
+    def __enter__(self) -> ResidentPrompt:
         self.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def finish(self) -> None:
-        """Compute what is missing, and the logits at the end."""
+    def compute_logits(self) -> None:
+        """Compute the missing KV, and the logits at the end."""
         while self.base.logits is None:
             self._pass()
 
-    def look(self) -> None:
-        """Compute what is missing, and the hidden states of the last token where they are to be had."""
+    def compute_states(self) -> None:
+        """Compute the missing KV, and the hidden states of the last token if the model lets them be read."""
         while self.tree.missing(self.base):
             self._pass()
         forward = self._scheduler.forward
         if self.base.states is None and forward.lens:
             last = Block(self.base.lineage(), self.base.end - 1, [self.base.tokens[-1]], [self.base.slots[-1]], [0])
-            compressor = StateKeeper([0], [self.base])
-            forward.run(forward.plan([last]), self.tree.pool.extent, [compressor])
-            compressor.settle()
+            keeper = StateKeeper([0], [self.base])
+            forward.run(forward.plan([last]), self.tree.pool.extent, [keeper])
+            keeper.settle()
             self.account.ledger.forward_passes += 1
             self.account.ledger.prefill_tokens += 1
             self.account.ledger.recomputed_tokens += 1
@@ -200,9 +221,9 @@ def _signals(branch: Segment, reference: Segment, rule: PromptReuse, name: str) 
     logits = branch.logits.double()
     probabilities = logits.softmax(-1)
     (first, second), (likely, other) = (part.topk(2).values.tolist() for part in (logits, probabilities))
-    alike = None if branch.states is None else sigma(branch.states, reference.states, rule.alpha)
+    similar = None if branch.states is None else sigma(branch.states, reference.states, rule.alpha)
     entropy = float(torch.special.entr(probabilities).sum())
-    return Signals(alike, first - second, likely - other, entropy, rule.harm.get(name))
+    return Signals(similar, first - second, likely - other, entropy, rule.harm.get(name))
 
 
 def _audit(exact: Tensor, shared: Tensor) -> ReuseAudit:
@@ -210,16 +231,16 @@ def _audit(exact: Tensor, shared: Tensor) -> ReuseAudit:
     return ReuseAudit(max(0.0, float((wanted.exp() * (wanted - got)).sum())), int(wanted.argmax()) == int(got.argmax()))
 
 
-def _book(account: Account, verdict: ReuseDecision) -> None:
-    """What was kept, and what its audit found; the decision is the likeliest next token."""
+def _book(account: Account, decision: ReuseDecision) -> None:
+    """Book a decision that kept reused KV, and its audit. A flip is another likeliest next token."""
     record = account.ledger.prompt_reuse
     record.acted += 1
-    record.tokens += verdict.reused
-    if verdict.audit:
+    record.tokens += decision.reused
+    if decision.audit:
         record.audited += 1
-        record.kl += verdict.audit.kl
-        record.top1 += verdict.audit.same
-        record.flips += not verdict.audit.same
+        record.kl += decision.audit.kl
+        record.top1 += decision.audit.same
+        record.flips += not decision.audit.same
 
 
 async def reuse(

@@ -1,8 +1,8 @@
-"""Keys at other positions: the rotation that a model gives its keys, found by trying and proved on the model itself.
+"""Moves keys to other positions, by the rotation (RoPE) that a model applies. It is found by trying, and proved on the model.
 
-A token alone in a pass sees only itself, so its key before the rotation is the same at every position, in every layer. From
-the keys of a few such tokens at two positions it is told, layer by layer, which of the angles that the model's rotary
-modules hand out turn which pairs of key components: halves or neighbours, all components or some, or none at all.
+A token alone in a pass sees only itself, so in every layer its key before rotation is the same at every position. The keys
+of a few such tokens at two positions show, layer by layer, which angles of the model's rotary modules rotate which pairs of
+key components: halves or neighbours, all components or some, or none at all.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from torch import Tensor, nn
 from rksc_tot.core.errors import UnsupportedModel
 from rksc_tot.engine.attention.plan import Block
 from rksc_tot.engine.model.forward import Forward
+from rksc_tot.engine.model.hf_compat import rotary_modules
 
-TOLERANCE = {4: 1e-4, 8: 1e-4, 2: 0.02}  # by bytes of a number; of half precision two digits can be asked
+TOLERANCE = {4: 1e-4, 8: 1e-4, 2: 0.02}  # by bytes of a number; half precision has two good digits
 PROBES = ((3, 40), (17, 5), (0, 61))  # pairs of positions, all inside the shortest context an engine accepts
 
 Angles = Callable[[Tensor], tuple[Tensor, Tensor]]
@@ -26,7 +27,7 @@ Angles = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 
 class RopeTurn(NamedTuple):
-    """How a layer turns keys: components ``first[i]`` and ``second[i]`` by the angle in column ``column[i]``."""
+    """How a layer rotates keys: the pair of components ``first[i]``, ``second[i]`` by the angle in column ``column[i]``."""
 
     angles: Angles
     first: Tensor  # [r]
@@ -38,7 +39,7 @@ class RopeTurn(NamedTuple):
         """Keys ``[Hk, n, D]`` computed at positions ``source [n]`` as they are at ``target [n]``."""
         cos_s, sin_s = (part[:, self.column].double() for part in self.angles(source))
         cos_t, sin_t = (part[:, self.column].double() for part in self.angles(target))
-        size = cos_s.square() + sin_s.square()  # not 1 where the model scales its angles' cosines (YaRN)
+        size = cos_s.square() + sin_s.square()  # not 1 where the model scales cosines and sines (YaRN)
         cos = (cos_t * cos_s + sin_t * sin_s) / size  # [n, r]
         sin = self.sign * (sin_t * cos_s - cos_t * sin_s) / size
         a, b = keys[..., self.first].double(), keys[..., self.second].double()
@@ -51,22 +52,34 @@ class RopeTurn(NamedTuple):
 class RopeShift:
     """Moves the keys of every layer to other positions; made by :func:`find_rotation`.
 
-    ``difference``: largest relative error seen while proving it, over all layers.
+    Attributes
+    ----------
+    difference
+        Largest relative error that the proof found, over all layers.
     """
 
-    def __init__(self, turnings: Sequence[RopeTurn | None], difference: float) -> None:
-        self._turnings = turnings
+    def __init__(self, turns: Sequence[RopeTurn | None], difference: float) -> None:
+        self._turns = turns
         self.difference = difference
 
     def move(self, layer: int, keys: Tensor, source: Tensor, target: Tensor) -> Tensor:
         """Keys ``[Hk, n, D]`` of a layer, computed at positions ``source [n]``, as they are at ``target [n]``."""
-        turning = self._turnings[layer]
-        return keys if turning is None else turning.move(keys, source, target)
+        turn = self._turns[layer]
+        return keys if turn is None else turn.move(keys, source, target)
 
 
 @torch.inference_mode()
 def find_rotation(forward: Forward, slots: Sequence[int], extent: int) -> RopeShift:
-    """The rotation of a model, proved on keys that it computes into ``slots``, as many free rows of the arena as :data:`PROBES`.
+    """The rotation of a model, proved on keys that the model computes.
+
+    Parameters
+    ----------
+    forward
+        Runs the model.
+    slots
+        Free rows of the arena to compute into, as many as :data:`PROBES`.
+    extent
+        Rows that the arena must have.
 
     Raises
     ------
@@ -74,38 +87,37 @@ def find_rotation(forward: Forward, slots: Sequence[int], extent: int) -> RopeSh
         If keys depend on their position in a way that no rotation explains, as with learnt position embeddings.
     """
     with ExitStack() as stack:
-        heard: list[tuple[nn.Module, Any, Any]] = []
-        for module in forward.model.modules():
-            if any(name.endswith("inv_freq") for name, _ in module.named_buffers(recurse=False)):
-                hook = module.register_forward_hook(
-                    lambda module, args, kwargs, _: heard.append((module, args, kwargs)), with_kwargs=True
-                )
-                stack.callback(hook.remove)
+        calls_seen: list[tuple[nn.Module, Any, Any]] = []
+        for module in rotary_modules(forward.model):
+            hook = module.register_forward_hook(
+                lambda module, args, kwargs, _: calls_seen.append((module, args, kwargs)), with_kwargs=True
+            )
+            stack.callback(hook.remove)
         at_source = _alone(forward, slots, extent, [source for source, _ in PROBES])
-        calls = list(heard)
+        calls = list(calls_seen)
         at_target = _alone(forward, slots, extent, [target for _, target in PROBES])
     device = forward.device
     source = torch.tensor([p for p, _ in PROBES], device=device)
     target = torch.tensor([p for _, p in PROBES], device=device)
     every = [angles for call in calls if (angles := _angles(*call)) is not None]
-    turnings: list[RopeTurn | None] = []
+    turns: list[RopeTurn | None] = []
     worst = 0.0
     for layer, ((keys, values), (wanted, same)) in enumerate(zip(at_source, at_target, strict=True)):
         tolerance = TOLERANCE[keys.element_size()]
         best: tuple[float, RopeTurn | None] = (_difference(keys, wanted), None)
-        for turning in _answers(every, keys.shape[-1], source):
+        for turn in _candidates(every, keys.shape[-1], source):
             if best[0] <= tolerance / 100:
                 break
-            found = _difference(turning.move(keys, source, target), wanted)
-            best = min(best, (found, turning), key=lambda pair: pair[0])
+            found = _difference(turn.move(keys, source, target), wanted)
+            best = min(best, (found, turn), key=lambda pair: pair[0])
         if not (best[0] <= tolerance and _difference(values, same) <= tolerance):
             raise UnsupportedModel(
-                f"keys or values of layer {layer} change with their position otherwise than by a rotation of the keys",
-                hint="re-use of KV under other wording needs a model with rotary positions",
+                f"in layer {layer} keys or values depend on their position in another way than by rotated keys",
+                hint="reuse of KV between wordings needs a model with rotary positions",
             )
         worst = max(worst, best[0])
-        turnings.append(best[1])
-    return RopeShift(turnings, worst)
+        turns.append(best[1])
+    return RopeShift(turns, worst)
 
 
 def _alone(
@@ -124,7 +136,7 @@ def _alone(
 
 
 def _angles(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Angles | None:
-    """A rotary module as a function of positions, called as the model has called it; None if it gives no cos and sin."""
+    """A rotary module as a function of positions, called as the model called it; None if it returns no cosines and sines."""
 
     def at(positions: Tensor) -> tuple[Tensor, Tensor]:
         def put(value: Any) -> Any:
@@ -141,8 +153,8 @@ def _angles(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     return at
 
 
-def _answers(every: Sequence[Angles], width: int, source: Tensor) -> Iterator[RopeTurn]:
-    """All ways in which angles may turn keys of ``width`` components, the usual ones first."""
+def _candidates(every: Sequence[Angles], width: int, source: Tensor) -> Iterator[RopeTurn]:
+    """All ways in which angles may rotate keys of ``width`` components, the usual ones first."""
 
     def whole(values: Sequence[int] | range) -> Tensor:
         return torch.tensor(list(values), device=source.device)

@@ -241,7 +241,7 @@ def test_a_prompt_that_is_resident_needs_no_sharing(byte_engine):
     text(byte_engine, exact)
     _, branch, verdict = share(byte_engine, PromptReuse(**ALL))
     assert not verdict.kept
-    assert "resident" in verdict.why
+    assert "resident already" in verdict.why
     assert branch.segment is exact.segment
 
 
@@ -251,7 +251,7 @@ def test_what_was_taken_over_is_not_lent_on(byte_engine):
     other = f"Once more. {PROBLEM}So"
     _, verdict = asyncio.run(byte_engine.open_variant(other, branch, PromptReuse(**ALL), account))
     assert not verdict.kept
-    assert "took over" in verdict.why
+    assert "reused KV" in verdict.why
     assert account.ledger.prefill_tokens == 0
 
 
