@@ -80,6 +80,11 @@ class Arena:
         """Keys and values of a layer."""
         return self.keys[layer], self.values[layer]
 
+    def finite(self, slots: Sequence[int]) -> bool:
+        """Whether keys and values in these slots are finite numbers."""
+        parts = [part for layer in self.keys for part in self.read(layer)]
+        return all(bool(part[:, list(slots)].isfinite().all()) for part in parts)
+
     def clear(self) -> None:
         """Give the memory back."""
         self.keys.clear()

@@ -19,6 +19,7 @@ A path may also hang from an origin of its own (:meth:`PrefixTree.private_root`)
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Iterator, Sequence
 
@@ -30,6 +31,8 @@ from rksc_tot.policies.eviction.base import EvictionPolicy
 from rksc_tot.policies.eviction.rsbcm import RSBCM
 
 __all__ = ["PrefixTree", "Segment"]
+
+_log = logging.getLogger("rksc_tot")
 
 
 class PrefixTree:
@@ -329,6 +332,16 @@ class PrefixTree:
             if segment.reach:
                 self._evict(segment)
 
+    def spoil(self, at: Segment) -> None:
+        """Drop all KV at and below ``at``, and copies of it outside the arena: it is not what the model gives."""
+        below = [at]
+        for segment in below:
+            below.extend(segment.children.values())
+        for segment in reversed(below):
+            segment.unstow()
+            if segment.reach:
+                self._evict(segment, copied=False)
+
     def clear(self) -> None:
         """Evict everything that no handle and no running work needs."""
         while victim := self._victims.take(last=UNREFERRED):
@@ -449,9 +462,10 @@ class PrefixTree:
         if segment.payer is not None:
             segment.payer.kv_rows -= len(slots)
 
-    def _evict(self, segment: Segment) -> None:
-        if self.shelve is not None and (segment.handles or segment.children):
+    def _evict(self, segment: Segment, copied: bool = True) -> None:
+        if copied and self.shelve is not None and (segment.handles or segment.children):
             self.shelve(segment)
+        _log.debug("evicted %d tokens from position %d on", len(segment.slots), segment.start)
         self._let_go(segment, segment.slots)
         segment.forget()
         segment.logits = segment.states = None

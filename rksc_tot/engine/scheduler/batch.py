@@ -19,6 +19,21 @@ from rksc_tot.engine.model.forward import Forward
 from rksc_tot.engine.model.layer_hooks import LayerHook
 
 
+class Computed(NamedTuple):
+    """The outcome of a pass.
+
+    Attributes
+    ----------
+    logits
+        ``[n, V]`` of all segments that the blocks end in, in order.
+    broken
+        The blocks for which the model gave no finite numbers. Their rows are dropped.
+    """
+
+    logits: Tensor
+    broken: list[ScheduledBlock]
+
+
 class ScheduledRows(NamedTuple):
     """Rows of a block that lie in one segment, whose KV they give it."""
 
@@ -111,13 +126,16 @@ def _run(missing: list[tuple[Segment, int]]) -> list[tuple[Segment, int]]:
     return missing[:stop]
 
 
-def compute(forward: Forward, tree: PrefixTree, claims: Sequence[ScheduledBlock]) -> Tensor:
-    """Run one pass over all claims, hand the logits to their segments, and book the rows.
+def not_numbers() -> EngineError:
+    """The error of a job for which the model gave no finite numbers."""
+    return EngineError("the model's logits are not numbers (NaN or infinite)", hint="try dtype float32")
 
-    Returns the logits ``[n, V]`` of all segments that the claims end in, in order.
 
-    If the pass fails, everything is as if it had not been tried, and the exception goes on. Watched questions are answered;
-    what the layers above did not compute of them is not stored.
+def compute(forward: Forward, tree: PrefixTree, claims: Sequence[ScheduledBlock]) -> Computed:
+    """Run one pass over all blocks, hand the logits to their segments, and book the rows.
+
+    If the pass raises, nothing of it is stored or booked, and the exception is raised again. Questions to the layers are
+    answered; rows of theirs that left before the last layer are not stored.
     """
     asked = _asked(claims)
     compressor = _keeper(claims)
@@ -131,11 +149,15 @@ def compute(forward: Forward, tree: PrefixTree, claims: Sequence[ScheduledBlock]
         raise
     if compressor:
         compressor.settle()
-    row = 0
-    for made in claims:
+    finite = iter(logits.amax(-1).isfinite().tolist() if logits.numel() else ())
+    row, broken = 0, []
+    for n, made in enumerate(claims):
         for segment in made.ends:
             segment.logits = logits[row].clone() if segment.handles else logits[row]
             row += 1
+        sound = [next(finite) for _ in made.ends]
+        if not all(sound) or (n in asked and asked[n].broken):
+            broken.append(made)
     held = tree.pool.used * forward.arena.bytes_per_row
     for ledger in {id(made.job.account.ledger): made.job.account.ledger for made in claims}.values():
         ledger.forward_passes += 1
@@ -147,11 +169,20 @@ def compute(forward: Forward, tree: PrefixTree, claims: Sequence[ScheduledBlock]
         if n in asked:
             if asked[n].left:
                 _take_back(tree, [part for part in made.parts if part.segment.start >= (made.job.leaves_from or 0)])
-            if asked[n].broken:
-                made.job.fail(EngineError("the model's logits are not numbers (NaN)", hint="try dtype float32"))
-            else:
+            if not asked[n].broken:
                 made.job.answer(asked[n])
-    return logits
+    for made in broken:
+        _spoil(tree, forward, made)
+    return Computed(logits, broken)
+
+
+def _spoil(tree: PrefixTree, forward: Forward, made: ScheduledBlock) -> None:
+    """Drop the KV of a block's rows and, where KV that it was computed from is not finite either, of that."""
+    written = {part.segment for part in made.parts}
+    for segment in made.block.lineage:
+        if segment in written or not forward.arena.finite(segment.slots):
+            tree.spoil(segment)
+            return
 
 
 def _exact(made: ScheduledBlock) -> bool:

@@ -23,7 +23,7 @@ from rksc_tot.engine.kv.compression import Compressor
 from rksc_tot.engine.kv.offloading import Offloader
 from rksc_tot.engine.kv.speculation import Drafter
 from rksc_tot.engine.model.forward import Forward
-from rksc_tot.engine.scheduler.batch import ScheduledBlock, compute, give_up, schedule
+from rksc_tot.engine.scheduler.batch import ScheduledBlock, compute, give_up, not_numbers, schedule
 from rksc_tot.engine.scheduler.fair_share import FairShare
 
 LOGIT_BYTES = 64 << 20  # of logits kept at handles, beside those somebody waits for
@@ -110,12 +110,8 @@ class Scheduler:
     def _go_on(self, ready: dict[Job, list[Segment]]) -> None:
         tips = list(dict.fromkeys(tip for found in ready.values() for tip in found))
         logits, row = self._gathered(tips)
-        broken = logits.log_z.isnan().tolist()
         turns: list[tuple[Job, Draws]] = []
-        for job, found in ready.items():
-            if any(broken[row[tip]] for tip in found):
-                job.fail(EngineError("the model's logits are not numbers (NaN)", hint="try dtype float32"))
-                continue
+        for job in ready:
             if not job.running:
                 job.start()
             turns.append((job, job.draws(row)))
@@ -168,7 +164,7 @@ class Scheduler:
         self._table, self._row = None, {}
         start = time.perf_counter()
         try:
-            logits = compute(self.forward, self.tree, claims)
+            logits, broken = compute(self.forward, self.tree, claims)
         except Exception as error:
             if _out_of_memory(error) and rows > 1:
                 self._back_off(rows, claims)
@@ -179,6 +175,9 @@ class Scheduler:
             return
         self.passes += 1
         self.rows += rows
+        if _log.isEnabledFor(logging.DEBUG):
+            count, held = len({id(made.job) for made in claims}), self.tree.pool.used * self.token_bytes
+            _log.debug("pass %d: %d rows of %d jobs, %d bytes of KV resident", self.passes, rows, count, held)
         if self.offloader is not None:
             self.offloader.store.costs.computed(rows, time.perf_counter() - start)
         self._since_full += 1
@@ -189,6 +188,10 @@ class Scheduler:
             self.compressor.note(ends, logits)
         self._table, self._row = logits, {segment: n for n, segment in enumerate(ends)}
         self._kept.update((segment, None) for segment in ends if segment.handles)
+        if broken:
+            spoiled = {end for made in broken for end in made.ends}
+            authors = {made.job for made in broken}
+            self.fail([j for j in self.jobs if j in authors or not spoiled.isdisjoint(j.awaited())], not_numbers())
 
     def _back_off(self, rows: int, claims: Sequence[ScheduledBlock]) -> None:
         self.most, self._since_full = max(1, rows // 2), 0

@@ -21,7 +21,7 @@ from rksc_tot.engine.attention.plan import Block
 from rksc_tot.engine.base import Account
 from rksc_tot.engine.jobs.job import Job
 from rksc_tot.engine.jobs.layer_readers import StateKeeper
-from rksc_tot.engine.scheduler.batch import compute, schedule
+from rksc_tot.engine.scheduler.batch import compute, not_numbers, schedule
 from rksc_tot.engine.scheduler.engine_thread import EngineThread
 from rksc_tot.engine.scheduler.scheduler import Scheduler
 from rksc_tot.engine.transformers_engine.handle import KVHandle
@@ -210,7 +210,8 @@ class ResidentPrompt(Job):
     def _pass(self) -> None:
         scheduler = self._scheduler
         made = schedule(self.tree, self, self.base, scheduler.max_rows, (self.base,), scheduler.limit(self.account))
-        compute(scheduler.forward, self.tree, [made])
+        if compute(scheduler.forward, self.tree, [made]).broken:
+            raise not_numbers()
 
 
 def _tokens(segment: Segment) -> list[int]:
