@@ -30,7 +30,9 @@ class Likelihood(Verifier):
     def _likelihood(self, search: Search, node: Node) -> Score:
         thoughts = search.tree.lineage(node) if self.of == "path" else [node]
         logprobs = [logprob for thought in thoughts for logprob in thought.logprobs]
-        if not logprobs and search.task.mode == "propose":
-            return self.failure(node, "a proposed thought has no likelihood", "use another verifier, or mode 'sample'")
+        if not logprobs and node.text:
+            return self.failure(
+                node, "a thought that was proposed, or changed by parse, has no likelihood", "use another verifier"
+            )
         score = math.exp(sum(logprobs) / len(logprobs)) if logprobs else 1.0
         return Assessment(score, exact=all(thought.exact for thought in thoughts))

@@ -86,7 +86,7 @@ class LMVote(Verifier):
     def _line(self, search: Search, shared: Node, number: int, node: Node) -> str:
         """One candidate on one line, whatever the model wrote."""
         thoughts = search.path(node)[shared.depth :]
-        text = " ".join(" / ".join(thought.text for thought in thoughts).split())
+        text = " ".join(" / ".join(thought.text for thought in thoughts).split()) or "(the text ends here)"
         shown = text if len(text) <= self.longest else text[: self.longest] + " …"
         return f"{number}: {shown}\n"
 

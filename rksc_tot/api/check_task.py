@@ -354,6 +354,7 @@ class _Check:
                 task.max_thought_tokens,
                 tuple(task.stop),
                 task.keep_stop,
+                task.skip_blank,
             )
             [[completion]] = run_async(engine.generate([request], account))
             engine.release(completion.handle)

@@ -1,4 +1,4 @@
-"""What a user writes: a Task. Thoughts and paths are what it is asked about.
+"""What a user writes: a Task, and the thoughts and paths that its methods get.
 
 A task in two functions::
 
@@ -7,7 +7,7 @@ A task in two functions::
         is_solution=lambda problem, path: len(path) == 4,
     )
 
-or a class, when thoughts are to be parsed, merged and judged: see ``rksc_tot.tasks.game24.task``.
+Write a class where thoughts are to be parsed, merged or checked: see ``rksc_tot.tasks.game24.task``.
 """
 
 from __future__ import annotations
@@ -19,22 +19,30 @@ from typing import Any, ClassVar, Literal
 
 Message = dict[str, str]  # {"role": "user", "content": "…"}
 Prompt = str | Sequence[Message]
+ThoughtFinish = Literal["stop", "eos", "length"]
 
 
 class Reject(Exception):
-    """Raised by :meth:`Task.parse` to turn a thought away; the text is kept as the reason."""
+    """Raised by :meth:`Task.parse` to turn a thought away; its text is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Thought:
-    """One step of a path: the text the model wrote (stop string stripped) and what the task made of it."""
+    """One step of a path.
+
+    ``text``: what stands on the path, without the stop string.
+    ``state``: anything the task keeps with it.
+    ``finish``: what ended it, set by the search: ``stop``, a stop string; ``eos``, the end of the model's text; ``length``, a
+    limit, where the task accepts truncated thoughts.
+    """
 
     text: str
     state: Any = None
+    finish: ThoughtFinish = "stop"
 
 
 class Path(tuple[Thought, ...]):
-    """The thoughts from the root (which holds none) to a node, in order."""
+    """The thoughts from the root, which has none, to a node, in order."""
 
     __slots__ = ()
 
@@ -42,6 +50,11 @@ class Path(tuple[Thought, ...]):
     def state(self) -> Any:
         """State of the last thought, None at the root."""
         return self[-1].state if self else None
+
+    @property
+    def finish(self) -> ThoughtFinish | None:
+        """What ended the last thought, None at the root."""
+        return self[-1].finish if self else None
 
     @property
     def text(self) -> str:
@@ -62,22 +75,31 @@ class Question:
 
 
 class Task:
-    """Everything the search needs to know of a problem family.
+    """Everything a search needs to know of a family of problems.
 
-    Only :meth:`prompt` and :meth:`is_solution` must be written. Class attributes are the settings:
+    Only :meth:`prompt` and :meth:`is_solution` must be written. The class attributes are settings:
 
-    ``name``: shown in reports. ``stop``: text that ends a thought. ``keep_stop``: whether the stop string stays in the
-    context of the next thought (True) or is cut away (False). ``max_thought_tokens``: a thought that has not ended by
-    then is *truncated* and rejected, unless ``accept_truncated``. ``max_thoughts``: depth of the tree.
-    ``mode``: ``sample`` draws k continuations, ``propose`` asks for several thoughts in one reply (see
-    :meth:`propose_prompt`), which ends at ``propose_stop``. ``temperature``, ``top_k``, ``top_p``, ``min_p``: how thoughts
-    are sampled. ``usual``: by the name of a strategy, those of its settings that suit the task better than its own defaults;
-    they hold where the strategy is given by its name.
+    * ``name``: for reports.
+    * ``stop``: texts that end a thought. ``keep_stop``: whether the stop string stays on the path (True) or is cut off.
+    * ``skip_blank``: whether stop strings that a thought begins with are skipped, such as the blank line a chat model writes
+      before its first word. They stay on the path and count as sampled tokens. False: they end an empty thought.
+    * ``end_completes``: whether a path is complete where the model ends its text. A model that writes only the end of its
+      text completes the path so far, if that has a thought. False: :meth:`is_solution` alone decides; it sees
+      ``path.finish``.
+    * ``max_thought_tokens``: a thought that is longer is *truncated* and rejected, unless ``accept_truncated``.
+    * ``max_thoughts``: depth of the tree.
+    * ``mode``: ``sample`` draws k continuations; ``propose`` asks for several thoughts in one reply (see
+      :meth:`propose_prompt`), which ends at ``propose_stop``.
+    * ``temperature``, ``top_k``, ``top_p``, ``min_p``: how thoughts are sampled.
+    * ``usual``: by the name of a strategy, settings that suit the task better than the defaults; they hold where the strategy
+      is given by its name.
     """
 
     name: ClassVar[str] = ""
     stop: Sequence[str] = ("\n",)
     keep_stop: bool = True
+    skip_blank: bool = True
+    end_completes: bool = True
     max_thought_tokens: int = 128
     max_thoughts: int = 8
     accept_truncated: bool = False
@@ -102,21 +124,25 @@ class Task:
         return ()
 
     def is_solution(self, problem: Any, path: Path) -> bool:
-        """Whether the path is complete, so that :meth:`answer` can be read off it and nothing is to be added."""
+        """Whether the path is complete: :meth:`answer` can read it and nothing is to be added. See ``end_completes``, too."""
         raise NotImplementedError
 
     def parse(self, problem: Any, path: Path, text: str) -> Thought:
-        """Turn the model's text into a thought after ``path``, or raise :class:`Reject` with the reason."""
+        """Turn the model's text into a thought after ``path``, or raise :class:`Reject` with the reason.
+
+        The model continues from the text of the thought: where that differs from what it wrote, but for white space at the
+        ends, the path gets the tokens of the new text. Such a thought has no log-probabilities, since it was not drawn.
+        """
         if not text.strip():
             raise Reject("the thought is empty")
         return Thought(text)
 
     def answer(self, problem: Any, path: Path) -> str:
-        """The answer a complete path gives; self-consistency votes on it."""
-        return path[-1].text if path else ""
+        """The answer of a complete path."""
+        return path[-1].text.strip() if path else ""
 
     def check(self, problem: Any, answer: str) -> bool | None:
-        """Whether an answer is right; None where the task cannot tell. Strategies never call it; reports do."""
+        """Whether an answer is right; None where the task cannot tell. Reports call it, strategies never do."""
         return None
 
     def state_key(self, problem: Any, path: Path) -> Hashable | None:
@@ -124,16 +150,16 @@ class Task:
         return None
 
     def question(self, problem: Any, path: Path) -> Question | None:
-        """What the value verifier asks about the path; None if the task has no such question."""
+        """The question of the value verifier about the path; None if the task has none."""
         return None
 
     def propose_prompt(self, problem: Any, path: Path) -> Prompt:
-        """In ``propose`` mode, what is appended to the path to ask for several next thoughts."""
+        """In ``propose`` mode, the text after the path that asks for several next thoughts."""
         return "\nPossible next steps, one a line:\n"
 
     def split(self, problem: Any, path: Path, reply: str) -> list[str]:
         """In ``propose`` mode, the thoughts in one reply."""
-        return [line.strip() for line in reply.splitlines() if line.strip()]
+        return [line.strip() for line in reply.split("\n") if line.strip()]
 
 
 def function_task(

@@ -7,6 +7,7 @@ import io
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path as FilePath
 from types import ModuleType
 from typing import Any
@@ -17,20 +18,24 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 from rksc_tot.core.errors import ConfigError, MissingExtra
 from rksc_tot.core.plugins.settings import sentence
 from rksc_tot.core.plugins.user_code import named, shown
-from rksc_tot.core.task import Path, Thought
+from rksc_tot.core.task import Path, Thought, ThoughtFinish
 
 
 class Node(BaseModel):
     """One thought in the tree.
 
-    ``id``: order of creation, 0 for the root. ``parent``: its id. ``branch``: branch numbers from the root, such as ``0.3.1``:
-    the name random streams are derived from. ``text``, ``tokens``, ``logprobs``: the thought, and the log-probability of each
-    of its tokens under the model, nats. ``score``: the verifier's. ``labels``: what the verifier saw: label probabilities and,
-    where all of them were read, ``outside``. ``layer``: after how many decoder layers the verifier's pass stopped, None if it
-    ran to its end or there was none. ``skipped``: scored by the confidence it was written with, the verifier was not asked.
-    ``count``: how many thoughts led here, identical texts, merged states and siblings taken in. ``finished``: the task calls
-    the path a solution (complete, not necessarily right). ``pruned``: why the node was dropped, None while it is alive.
-    ``exact``: False if it was written upon approximate KV. ``score_exact``: False if its score was read upon such.
+    * ``id``: order of creation, 0 for the root. ``parent``: the id of its parent. ``depth``: thoughts from the root.
+    * ``branch``: branch numbers from the root, such as ``0.3.1``; random streams are named by it.
+    * ``text``: the thought. ``tokens``: its tokens, ``logprobs``: the log-probability of each under the model, nats; both are
+      empty where the text was not drawn as it stands: proposed thoughts, and thoughts whose text the task changed.
+    * ``finish``: what ended the thought, as in :class:`~rksc_tot.core.task.Thought`; None at the root. A node without a text
+      and with ``eos`` stands for a model that wrote only the end of its text: it completes the path of its parent.
+    * ``score``: the verifier's. ``labels``: the label probabilities behind it and, where all of the mass was read,
+      ``outside``. ``layer``: after how many decoder layers the verifier's pass stopped, None if it ran to its end.
+    * ``skipped``: the score is the confidence of the thought; the verifier was not asked.
+    * ``count``: how many thoughts led here: identical texts, merged states and merged siblings.
+    * ``finished``: the path is complete, not necessarily right. ``pruned``: why the node was dropped, None while it is alive.
+    * ``exact``: False if it was generated from approximate KV. ``score_exact``: False if its score was read from such KV.
     """
 
     model_config = ConfigDict(extra="forbid", ser_json_inf_nan="strings")
@@ -42,6 +47,7 @@ class Node(BaseModel):
     text: str = ""
     tokens: tuple[int, ...] = ()
     logprobs: tuple[float, ...] = ()
+    finish: ThoughtFinish | None = None
     score: float | None = None
     labels: dict[str, float] = Field(default_factory=dict)
     layer: int | None = Field(None, ge=1)
@@ -58,7 +64,12 @@ class Node(BaseModel):
     @property
     def thought(self) -> Thought:
         """The thought as the task returned it; in a reloaded tree it has no state."""
-        return Thought(self.text) if self._thought is None else self._thought
+        return Thought(self.text, finish=self.finish or "stop") if self._thought is None else self._thought
+
+    @property
+    def ends_parent(self) -> bool:
+        """Whether the node stands for the end of the text right after its parent's thought."""
+        return self.finish == "eos" and not self.text and self._thought is None
 
     @property
     def likelihood(self) -> float:
@@ -124,8 +135,11 @@ class ReasoningTree:
         return found[::-1]
 
     def path(self, node: Node) -> Path:
-        """The thoughts from the root to ``node``."""
-        return Path(n.thought for n in self.lineage(node)[1:])
+        """The thoughts from the root to ``node``. A node that ends its parent's path adds no thought to it."""
+        thoughts = [n.thought for n in self.lineage(node)[1:] if not n.ends_parent]
+        if node.ends_parent and thoughts:
+            thoughts[-1] = replace(thoughts[-1], finish="eos")
+        return Path(thoughts)
 
     # -- export and reload, without KV -------------------------------------------------------------------------------
 

@@ -9,24 +9,28 @@ from typing import Any
 from rksc_tot.core.errors import ContextOverflow
 from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code, shown
 from rksc_tot.core.seeds import stream_keys
-from rksc_tot.core.task import Path, Task
+from rksc_tot.core.task import Path, Task, ThoughtFinish
 from rksc_tot.core.tree import Node
 from rksc_tot.engine.base import Account, Completion, Engine, Finish, GenerateRequest, Sampling
 from rksc_tot.search.approximate.active import Approximations
 from rksc_tot.search.approximate.prompt_variants import Start
+from rksc_tot.search.task_calls import ENDED
 from rksc_tot.search.validation import Fault, prompt_fault
 
+FINISH: dict[Finish, ThoughtFinish] = {"stop": "stop", "eos": "eos", "length": "length", "budget": "length"}
 CUT: dict[Finish, str] = {"length": "cut off before it ended", "budget": "cut off by the budget"}
-ENDED = "the model ended its text here"
 
 
 @dataclass(frozen=True, slots=True)
 class CandidateThought:
     """A text on its way to become a node.
 
-    ``branch``: last part of the node's name. ``count``: how many branches wrote it. ``handle``: the engine's, None for a
-    proposed thought, whose handle is the parent's extended by ``continuation``. ``ended``: whether the model wrote nothing but
-    the end of its text. ``exact``: whether it started from KV of its own tokens. ``fault``: why it cannot become one.
+    * ``branch``: last part of the node's branch name. ``count``: how many branches wrote it.
+    * ``finish``: what ended it.
+    * ``handle``: of the engine, None for a proposed thought.
+    * ``ending``: what closes the thought on the path, where its text has to be tokenised anew.
+    * ``exact``: whether it started from KV of its own tokens.
+    * ``fault``: why it cannot become a node.
     """
 
     parent: Node
@@ -36,9 +40,9 @@ class CandidateThought:
     count: int = 1
     tokens: tuple[int, ...] = ()
     logprobs: tuple[float, ...] = ()
+    finish: ThoughtFinish = "stop"
     handle: Any = None
-    continuation: str = ""
-    ended: bool = False
+    ending: str = ""
     exact: bool = True
     fault: str | None = None
 
@@ -140,6 +144,7 @@ class ThoughtGenerator:
             max_tokens=task.max_thought_tokens * (k if proposing else 1),
             stop=tuple(task.propose_stop if proposing else task.stop),
             keep_stop=task.keep_stop,
+            skip_blank=task.skip_blank,
             suffix=suffix,
             states=self.approximations.sibling_merging is not None and not proposing,
             rivals=None if proposing or early_exit is None else early_exit.rivals(node),
@@ -165,8 +170,8 @@ class ThoughtGenerator:
             fault = None if self.task.accept_truncated else CUT.get(finish)
             branch = _branch(start.branches[branches[0]], round)
             yield CandidateThought(
-                node, path, text, branch, len(branches), tokens, logprobs, handle,
-                ended=_ended(finish, text), exact=start.exact and exact, fault=fault,
+                node, path, text, branch, len(branches), tokens, logprobs, FINISH[finish], handle,
+                ending=self._ending, exact=start.exact and exact, fault=fault,
             )  # fmt: skip
 
     def _proposed(
@@ -188,18 +193,20 @@ class ThoughtGenerator:
         except UserCodeError as raised:
             pieces, fault = [], Fault(raised)
         if not pieces:
-            nothing = ENDED if _ended(completion.finish, completion.text) else "the reply holds no thought"
+            ended = completion.finish == "eos" and not completion.text.strip()
+            nothing = ENDED if ended else "the reply holds no thought"
             yield CandidateThought(node, path, completion.text, "0", fault=fault or nothing)
-        end = task.stop[0] if task.keep_stop and task.stop else ""
         for at, piece in enumerate(pieces[:k]):
-            cut = fault if at == len(pieces) - 1 else None
+            last = at == len(pieces) - 1
+            finish: ThoughtFinish = "length" if last and completion.finish in CUT else "stop"
             yield CandidateThought(
-                node, path, piece, _branch(at, round), continuation=piece + end, exact=completion.exact, fault=cut
-            )
+                node, path, piece, _branch(at, round), finish=finish,
+                ending=self._ending, exact=completion.exact, fault=fault if last else None,
+            )  # fmt: skip
 
-
-def _ended(finish: Finish, text: str) -> bool:
-    return finish == "eos" and not text.strip()
+    @property
+    def _ending(self) -> str:
+        return self.task.stop[0] if self.task.keep_stop and self.task.stop else ""
 
 
 def _branch(number: int, round: int) -> str:

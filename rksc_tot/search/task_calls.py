@@ -1,41 +1,58 @@
-"""What a task makes of a text. Whatever the task raises here turns that one text away and nothing else."""
+"""Every call of a task about a thought or an answer. An error that the task raises rejects one text and nothing else."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rksc_tot.core.errors import RkscTotError, TaskError
 from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code, named, said, shown
-from rksc_tot.core.task import Path, Prompt, Reject, Task, Thought
+from rksc_tot.core.task import Path, Prompt, Reject, Task, Thought, ThoughtFinish
 from rksc_tot.search.validation import Fault, problem_fault, prompt_fault, setting_faults, text_fault
 
 HINT = "check_task says more"
+ENDED = "the model ended its text here"
+END = Thought("", finish="eos")
+"""What stands in the tree for a model that wrote only the end of its text."""
 
 
 @dataclass(frozen=True, slots=True)
 class AcceptedThought:
-    """A thought the task accepts: whether it completes its path, and the key of the state it leads to."""
+    """A thought that the task accepts.
+
+    ``path``: the thoughts with it. ``finished``: whether that path is complete. ``key``: of the state it leads to.
+    """
 
     thought: Thought
+    path: Path
     finished: bool
     key: Hashable | None
 
 
-def accept_thought(task: Task, problem: Any, path: Path, text: str) -> AcceptedThought | str:
-    """The judgement on a text written after ``path``, or the reason why it is turned away (a Fault: the task failed)."""
+def accept_thought(
+    task: Task, problem: Any, path: Path, text: str, finish: ThoughtFinish = "stop"
+) -> AcceptedThought | str:
+    """A text written after ``path`` as a thought, or the reason why it is rejected (a Fault: the task failed)."""
+    ended = finish == "eos" and not text.strip()
+    if ended and path and task.end_completes:
+        return AcceptedThought(END, Path((*path[:-1], replace(path[-1], finish="eos"))), True, None)
     try:
         with calling_user_code("parse", Reject):
             thought: Any = task.parse(problem, path, text)
     except Reject as reason:
-        return said(reason) or "rejected"
+        return ENDED if ended else said(reason) or "rejected"
     except UserCodeError as raised:
         return Fault(raised)
     if fault := thought_fault(thought):
         return Fault(f"parse returned {shown(thought)}, {fault}")
     if fault := text_fault(thought.text):
         return f"the thought {fault}"
+    try:
+        with calling_user_code("the class of its thoughts"):
+            thought = thought if thought.finish == finish else replace(thought, finish=finish)
+    except UserCodeError as raised:
+        return Fault(raised)
     return _follow(task, problem, Path((*path, thought)), thought)
 
 
@@ -121,10 +138,10 @@ def read_verdict(task: Task, problem: Any, answer: str) -> tuple[bool | None, Fa
 def _follow(task: Task, problem: Any, path: Path, thought: Thought) -> AcceptedThought | Fault:
     try:
         with calling_user_code("is_solution"):
-            finished = bool(task.is_solution(problem, path))
+            finished = bool(task.is_solution(problem, path)) or (thought.finish == "eos" and task.end_completes)
         with calling_user_code("state_key"):
             key = task.state_key(problem, path)
             hash(key)
     except UserCodeError as raised:
         return Fault(raised)
-    return AcceptedThought(thought, finished, key)
+    return AcceptedThought(thought, path, finished, key)

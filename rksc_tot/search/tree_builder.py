@@ -1,22 +1,23 @@
-"""What becomes of a draft: a node, one more count of a node that is there, or a rejection."""
+"""Turns drafts into nodes: a draft becomes a node, is merged into one, or is rejected."""
 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import replace
 from typing import Any
 
 from rksc_tot.core.errors import ContextOverflow
 from rksc_tot.core.events import Added, Merged, Rejected
 from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code
-from rksc_tot.core.task import Path, Task
+from rksc_tot.core.task import Task
 from rksc_tot.core.tree import Node, ReasoningTree
 from rksc_tot.engine.base import Engine
 from rksc_tot.search.answers import Answers
 from rksc_tot.search.approximate.sibling_merging import SiblingMerging
-from rksc_tot.search.expansion import ENDED, CandidateThought
+from rksc_tot.search.expansion import CandidateThought
 from rksc_tot.search.limits import Limits
-from rksc_tot.search.task_calls import AcceptedThought, accept_thought
+from rksc_tot.search.task_calls import END, AcceptedThought, accept_thought
 from rksc_tot.search.validation import Fault
 
 
@@ -25,12 +26,12 @@ class TreeBuilder:
 
     Parameters
     ----------
-    task, problem, engine, tree, limits, candidates
+    task, problem, engine, tree, limits, answers
         Of the search.
     emit : callable
-        Told of every event, as kind and fields.
-    aliasing : Aliasing, optional
-        Where thoughts that are alike become one (ASKS); by default only equal ones do.
+        Gets every event, as kind and fields.
+    sibling_merging : SiblingMerging, optional
+        Merges similar siblings (ASKS); by default only equal ones are merged.
     """
 
     def __init__(
@@ -40,17 +41,17 @@ class TreeBuilder:
         engine: Engine,
         tree: ReasoningTree,
         limits: Limits,
-        candidates: Answers,
+        answers: Answers,
         emit: Callable[..., None],
         sibling_merging: SiblingMerging | None = None,
     ) -> None:
         self._task, self._problem, self._engine, self._tree = task, problem, engine, tree
         self._sibling_merging = sibling_merging
-        self._limits, self._answers, self._emit = limits, candidates, emit
-        self._states: dict[Any, Node] = {}
-        self._texts: dict[tuple[int, str], Node] = {}
+        self._limits, self._answers, self._emit = limits, answers, emit
+        self._states: dict[tuple[Hashable, bool], Node] = {}  # by key, and whether the path is complete
+        self._texts: dict[tuple[int, str, bool], Node] = {}  # by parent and text, and whether the path is complete
         self.works = False
-        """Whether the task has judged a thought."""
+        """Whether the task has accepted or rejected a thought without failing."""
         self.fault: Fault | None = None
         """How the task first failed on a thought."""
         self.rejections: Counter[str] = Counter()
@@ -69,23 +70,23 @@ class TreeBuilder:
                 self._give_back(draft.handle)
 
     def _judge(self, draft: CandidateThought, merge: bool) -> tuple[AcceptedThought, Node | None] | str:
-        """The judgement on a draft and the node it is to be merged into, or why it is turned away."""
+        """The accepted thought and the node it is to be merged into, or why the draft is rejected."""
         if draft.fault is not None:
             return draft.fault
-        found = accept_thought(self._task, self._problem, draft.path, draft.text)
+        found = accept_thought(self._task, self._problem, draft.path, draft.text, draft.finish)
         if isinstance(found, str):
-            return ENDED if draft.ended and not isinstance(found, Fault) else found
-        into = self._texts.get((draft.parent.id, found.thought.text))
+            return found
+        into = self._texts.get((draft.parent.id, found.thought.text, found.finished))
         if into is None and merge and found.key is not None:
             try:
                 with calling_user_code("comparing two state_keys"):
-                    into = self._states.get(found.key)
+                    into = self._states.get((found.key, found.finished))
             except UserCodeError as raised:
                 return Fault(raised)
         return found, into
 
     def _place(self, draft: CandidateThought, judged: tuple[AcceptedThought, Node | None] | str) -> Node | None:
-        """Make a node of a draft, or merge it, or turn it away."""
+        """Make a node of a draft, or merge it, or reject it."""
         if isinstance(judged, Fault):
             self.fault = self.fault or judged
         elif draft.fault is None:
@@ -98,25 +99,32 @@ class TreeBuilder:
             self._give_back(draft.handle)
             self._merge(draft.parent, into, found.thought.text, draft.count)
             return None
-        if self._sibling_merging and (like := self._sibling_merging.like(draft.parent, found.finished, draft.handle)):
+        if (
+            found.thought.text.strip() != draft.text.strip()
+        ):  # the model continues from the text that the task made of it
+            self._give_back(draft.handle)
+            draft = replace(draft, text=found.thought.text, handle=None, tokens=(), logprobs=())
+        merging = None if found.thought is END else self._sibling_merging
+        if merging and (like := merging.like(draft.parent, found.finished, draft.handle)):
             into, sigma = like
-            path = Path((*draft.path, found.thought))
-            self._sibling_merging.take(
-                path, f"{draft.parent.branch}.{draft.branch}", draft.handle, into, len(draft.tokens)
-            )
+            merging.take(found.path, f"{draft.parent.branch}.{draft.branch}", draft.handle, into, len(draft.tokens))
             self._merge(draft.parent, into, found.thought.text, draft.count, sigma)
             return None
-        handle = draft.handle
-        if handle is None:
+        if draft.handle is None:
             try:
-                handle = self._engine.extend(draft.parent._handle, draft.continuation)
+                draft = replace(draft, handle=self._engine.extend(draft.parent._handle, draft.text + draft.ending))
             except ContextOverflow as error:
                 self._reject(draft, str(error))
                 return None
         if not self._limits.admit_node():
-            self._give_back(handle)
+            self._give_back(draft.handle)
             return None
-        return self._add(draft, found, handle)
+        node = self._add(draft, found)
+        if merging:
+            merging.know(node)
+        self._emit(Added, node=node)
+        self._merge(draft.parent, node, node.text, draft.count - 1)
+        return node
 
     def _reject(self, draft: CandidateThought, reason: str) -> None:
         self._give_back(draft.handle)
@@ -126,7 +134,7 @@ class TreeBuilder:
         for _ in range(draft.count):
             self._emit(Rejected, parent=draft.parent.id, text=draft.text, reason=reason)
 
-    def _add(self, draft: CandidateThought, found: AcceptedThought, handle: Any) -> Node:
+    def _add(self, draft: CandidateThought, found: AcceptedThought) -> Node:
         parent = draft.parent
         node = self._tree.add(
             parent,
@@ -134,22 +142,19 @@ class TreeBuilder:
             text=found.thought.text,
             tokens=draft.tokens,
             logprobs=draft.logprobs,
+            finish=draft.finish,
             finished=found.finished,
             exact=parent.exact and draft.exact,
         )
-        node._thought, node._handle = found.thought, handle
-        self._texts[parent.id, node.text] = node
+        node._thought, node._handle = None if found.thought is END else found.thought, draft.handle
+        self._texts[parent.id, node.text, node.finished] = node
         self.register(node, found)
-        if self._sibling_merging:
-            self._sibling_merging.know(node)
-        self._emit(Added, node=node)
-        self._merge(parent, node, node.text, draft.count - 1)
         return node
 
     def register(self, node: Node, found: AcceptedThought) -> None:
-        """Note the state a node stands for, and whether its path is complete."""
+        """Remember the state a node stands for, and whether its path is complete."""
         if found.key is not None:
-            self._states.setdefault(found.key, node)
+            self._states.setdefault((found.key, found.finished), node)
         if node.finished:
             self._answers.complete.append(node)
 

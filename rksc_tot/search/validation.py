@@ -39,7 +39,7 @@ def setting_faults(task: Task) -> Iterator[tuple[str, str]]:
         number: object = getattr(task, name)
         if not isinstance(number, int) or isinstance(number, bool) or number < 1:
             yield name, f"{name} is {shown(number)}, not a whole number of at least 1"
-    for name in ("keep_stop", "accept_truncated"):
+    for name in ("keep_stop", "skip_blank", "end_completes", "accept_truncated"):
         if not isinstance(getattr(task, name), bool):
             yield name, f"{name} is {shown(getattr(task, name))}, not True or False"
     usual: object = task.usual

@@ -51,6 +51,19 @@ def test_it_has_a_summary(strategy):
     assert STRATEGIES.make(strategy).name == strategy
 
 
+@pytest.mark.parametrize("last", ["So: 7", ""])
+def test_a_model_that_ends_its_text_completes_the_path(strategy, last):
+    def writer(text, rng):
+        return f"{rng.randrange(10)}\n" if text.count("\n") < 3 else last
+
+    result = run(strategy, writer, is_solution=lambda problem, path: False)
+    assert result.stopped == "finished"
+    best = result.tree[result.best]
+    assert (best.finished, best.finish, best.text) == (True, "eos", last)
+    assert result.answer == (last or result.path[-1])
+    assert len(result.path) == (3 if last else 2)
+
+
 def test_it_hands_in_complete_paths_and_answers_with_one(strategy):
     events = []
     result = run(strategy, on_event=events.append)

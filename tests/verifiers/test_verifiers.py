@@ -206,7 +206,7 @@ async def test_likelihood_is_the_geometric_mean_of_the_token_probabilities():
 
 async def test_proposed_thoughts_have_no_likelihood():
     search = make_search(Likelihood(), mode="propose")
-    with pytest.raises(VerifierError, match="use another verifier, or mode 'sample'"):
+    with pytest.raises(VerifierError, match="a thought that was proposed, or changed by parse, has no likelihood"):
         await one_level(search)
 
 

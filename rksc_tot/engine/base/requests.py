@@ -48,6 +48,9 @@ class GenerateRequest:
     keep_stop
         Whether the stop string stays on the path. Then a branch that ended its text (``eos``) is closed with the first stop
         string, so that the next thought begins as after any other.
+    skip_blank
+        Whether stop strings that a branch begins with, and white space between them, do not end it. Their tokens stay on the
+        path and count as sampled; the text begins after them.
     suffix
         Appended to the path before generating (proposals). Nothing of such a reply is kept, and completions have no handle.
     states
@@ -62,6 +65,7 @@ class GenerateRequest:
     max_tokens: int
     stop: tuple[str, ...] = ()
     keep_stop: bool = True
+    skip_blank: bool = False
     suffix: Prompt | None = None
     states: bool = False
     rivals: RivalStop | None = None
@@ -83,7 +87,7 @@ class Completion(NamedTuple):
     Attributes
     ----------
     text
-        What was written, without the stop string.
+        What was written, without the stop string and without those it began with (``skip_blank``).
     tokens
         What the handle holds beyond its parent.
     logprobs

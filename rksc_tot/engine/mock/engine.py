@@ -31,6 +31,7 @@ from rksc_tot.engine.base import (
 )
 from rksc_tot.engine.mock.kv import MockHandle, MockKV
 from rksc_tot.engine.mock.model import Labeller, LogitLens, MockModel, Writer, render
+from rksc_tot.engine.tokenization.text import find_end, leading_stops
 from rksc_tot.policies.early_exit.cgee import Reading
 
 
@@ -188,7 +189,8 @@ class MockEngine:
             if not visited or account.late or account.tokens_left == 0:
                 written.setdefault(("", "", "budget", 0.0), []).append(branch)
                 continue
-            raw, logprob = self._model.write(context, random.Random(stream if request.sampling.temperature else 0))
+            rng = random.Random(stream if request.sampling.temperature else 0)
+            raw, logprob = self._write_thought(context, rng, request)
             tokens, text, kept, finish = self._cut(raw, context, request, account, sampled)
             sampled.add(context + tokens)
             if request.suffix is None:  # every sampled token but the last is fed to the model
@@ -205,14 +207,23 @@ class MockEngine:
             completions.append(Completion(text, tokens_kept, (logprob,) * len(kept), finish, tuple(branches), handle))
         return completions
 
+    def _write_thought(self, context: str, rng: random.Random, request: GenerateRequest) -> tuple[str, float]:
+        """What one branch writes; where that is nothing but stop strings to be skipped, and what the writer adds to it."""
+        raw, logprob = more, _ = self._model.write(context, rng)
+        while request.skip_blank and more and leading_stops(raw, request.stop) == len(raw) < request.max_tokens:
+            more, logprob = self._model.write(context + raw, rng)
+            raw += more
+        return raw, logprob
+
     def _cut(
         self, raw: str, context: str, request: GenerateRequest, account: Account, needed: Collection[str]
     ) -> tuple[str, str, str, Finish]:
         """What was sampled, its part that is the text, its part that stays on the path, and why it ended."""
         room = math.inf if self._context is None else self._context - len(context)
         longest = int(min(len(raw) + 1, request.max_tokens, room))
-        ends = [(at, stop) for stop in request.stop if (at := raw.find(stop)) >= 0]
-        text, stop = (raw, "") if not ends else (raw[: min(ends)[0]], min(ends)[1])
+        end = find_end(raw, 0, request.stop, request.skip_blank)
+        text, stop = (raw, "") if end is None else (raw[: end[0]], raw[end[0] : end[1]])
+        begin = leading_stops(text, request.stop) if request.skip_blank else 0
         wanted = len(text) + len(stop) if stop else len(text) + 1  # the end-of-sequence token is drawn, too
         late, most = account.late, min(wanted, longest)
         if request.suffix is None:
@@ -222,11 +233,11 @@ class MockEngine:
                 most -= missing
         granted = 0 if late else account.take(most)
         if granted == wanted:
-            end = stop or (*request.stop, "")[0]  # an end-of-text is closed like any other thought
-            kept = text + end if request.keep_stop else text
-            return text + stop, text, kept, "stop" if stop else "eos"
+            close = stop or (*request.stop, "")[0]  # an end-of-text is closed like any other thought
+            kept = text + close if request.keep_stop else text
+            return text + stop, text[begin:], kept, "stop" if stop else "eos"
         part = (text + stop)[:granted]
-        return part, part, part, "length" if granted == longest and not late else "budget"
+        return part, part[begin:], part, "length" if granted == longest and not late else "budget"
 
     def _ask(self, request: LabelRequest, account: Account) -> LabelScores | None:
         if not self._visit(request.handle, account):

@@ -108,6 +108,23 @@ def find_stop(text: str, searched: int, stop: Sequence[str]) -> tuple[int, int] 
     return found
 
 
+def leading_stops(text: str, stop: Sequence[str]) -> int:
+    """Length of the stop strings that a text begins with, with the white space before each: where its first words begin."""
+    begin = 0
+    while (found := find_stop(text[begin:], 0, stop)) and not text[begin : begin + found[0]].strip():
+        begin += found[1]
+    return begin
+
+
+def find_end(text: str, searched: int, stop: Sequence[str], skip_blank: bool) -> tuple[int, int] | None:
+    """The stop string that ends a thought, as :func:`find_stop`; with ``skip_blank``, not one that the text begins with."""
+    found = find_stop(text, searched, stop)
+    if found is None or not skip_blank or found[0] >= (begin := leading_stops(text, stop)):
+        return found
+    later = find_stop(text[begin:], 0, stop)
+    return None if later is None else (begin + later[0], begin + later[1])
+
+
 def cut_at(ends: Sequence[int], text: str, length: int) -> Cut:
     """The tokens that make up the first ``length`` characters of ``text``; ``ends`` as in :class:`Written`."""
     kept, reached = 0, 0

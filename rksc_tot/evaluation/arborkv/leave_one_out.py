@@ -112,9 +112,9 @@ def answers_of(task: Task, problem: Any, path: Path, drafts: Sequence[CandidateT
     """The answers among what was written after a path, each with how many branches gave it."""
     answers: Counter[str] = Counter()
     for draft in drafts:
-        found = draft.fault or accept_thought(task, problem, path, draft.text)
+        found = draft.fault or accept_thought(task, problem, path, draft.text, draft.finish)
         if not isinstance(found, str) and found.finished:
-            answer, _ = read_answer(task, problem, Path((*path, found.thought)))
+            answer, _ = read_answer(task, problem, found.path)
             if answer is not None:
                 answers[answer] += draft.count
     return answers

@@ -30,7 +30,7 @@ _LONGEST_STEP = 120  # characters; a longer line is no step
 class Game24(Task):
     """Game of 24: four numbers make 24, one step a thought, such as ``10 - 4 = 6 (left: 5 6 6)``.
 
-    Three steps are a complete path, right or not.
+    Three steps are a complete path, right or not; an end of text completes nothing.
 
     Parameters
     ----------
@@ -42,6 +42,7 @@ class Game24(Task):
     name = "game24"
     max_thoughts = COUNT - 1
     max_thought_tokens = 32
+    end_completes = False
 
     def __init__(self, role: Literal["steps", "solve"] = "steps") -> None:
         if role not in ("steps", "solve"):

@@ -10,7 +10,7 @@ from rksc_tot.engine import TransformersEngine
 from rksc_tot.engine.base import Account, GenerateRequest, LabelRequest, Sampling
 from rksc_tot.engine.jobs.random_streams import Streams
 from rksc_tot.engine.jobs.sampler import Draws, Logits, sample
-from rksc_tot.engine.tokenization.text import Written, cut_at, find_stop
+from rksc_tot.engine.tokenization.text import Written, cut_at, find_end, leading_stops
 from tests.engine.conftest import byte_tokenizer, llama, mistral
 
 SETTINGS = (
@@ -29,15 +29,17 @@ def naive(engine, path, request, stream):
     while True:
         logits = engine.forward.plain(path + tokens)[-1:]
         [[token]], _ = sample(Logits(logits), [Draws([0], stream[len(tokens)], request.sampling)])
+        begin = leading_stops(written.text, request.stop) if request.skip_blank else 0
         if token == engine.tokenizer.eos_token_id:
-            return written.text, tokens[: cut_at(written.ends, written.text, len(written.text)).kept], "eos"
+            return written.text[begin:], tokens[: cut_at(written.ends, written.text, len(written.text)).kept], "eos"
         tokens.append(token)
         searched = written.push(token)
-        if stop := find_stop(written.text, searched, request.stop):
+        begin = leading_stops(written.text, request.stop) if request.skip_blank else 0
+        if stop := find_end(written.text, searched, request.stop, request.skip_blank):
             length = stop[1] if request.keep_stop else stop[0]
-            return written.text[: stop[0]], tokens[: cut_at(written.ends, written.text, length).kept], "stop"
+            return written.text[begin : stop[0]], tokens[: cut_at(written.ends, written.text, length).kept], "stop"
         if len(tokens) == request.max_tokens:
-            return written.text, tokens[: cut_at(written.ends, written.text, len(written.text)).kept], "length"
+            return written.text[begin:], tokens[: cut_at(written.ends, written.text, len(written.text)).kept], "length"
 
 
 async def play(engine, rng):
@@ -49,7 +51,7 @@ async def play(engine, rng):
         requests = [
             GenerateRequest(
                 handle, stream_keys(range(rng.randint(1, 6)), round, i % 2), rng.choice(SETTINGS), rng.randint(1, 7),
-                rng.choice(STOPS), rng.random() < 0.5,
+                rng.choice(STOPS), rng.random() < 0.5, rng.random() < 0.5,
             )
             for i, handle in enumerate(chosen)
         ]  # fmt: skip

@@ -5,7 +5,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rksc_tot.core.errors import EngineError
-from rksc_tot.engine.tokenization.text import Cut, Written, continuation, cut_at, find_stop, label_tokens
+from rksc_tot.engine.tokenization.text import (
+    Cut,
+    Written,
+    continuation,
+    cut_at,
+    find_end,
+    find_stop,
+    label_tokens,
+    leading_stops,
+)
 from rksc_tot.tasks.game24.tokenizer import build_tokenizer
 from tests.engine.conftest import byte_tokenizer
 
@@ -46,6 +55,27 @@ def test_a_fork_does_not_write_into_its_twin():
 )
 def test_the_earliest_then_longest_stop_counts(text, searched, stop, expected):
     assert find_stop(text, searched, stop) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "searched", "expected", "begin"),
+    [
+        ("\n", 0, None, 1),
+        ("\n\n", 1, None, 2),
+        (" \n", 1, None, 2),  # a line of white space
+        ("\nSTOP\none", 3, None, 6),
+        ("\none", 1, None, 1),
+        ("\none\n", 4, (4, 5), 1),
+        ("\none\n", 0, (4, 5), 1),  # all of it in one token
+        ("one\n\n", 3, (3, 4), 0),
+        ("", 0, None, 0),
+    ],
+)
+def test_stop_strings_before_the_first_word_end_nothing_where_blank_lines_are_skipped(text, searched, expected, begin):
+    stop = ("\n", "STOP")
+    assert find_end(text, searched, stop, skip_blank=True) == expected
+    assert leading_stops(text, stop) == begin
+    assert find_end(text, searched, stop, skip_blank=False) == find_stop(text, searched, stop)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from rksc_tot.engine.base import Account, Finish, GenerateRequest
 from rksc_tot.engine.jobs.job import Job
 from rksc_tot.engine.jobs.random_streams import Streams
 from rksc_tot.engine.jobs.sampler import Draws, Logits
-from rksc_tot.engine.tokenization.text import Written, find_stop
+from rksc_tot.engine.tokenization.text import Written, find_end
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -225,7 +225,7 @@ class BranchingJob(Job):
             written = group.written if last else group.written.fork()
             heir = BranchGroup(group.tip, branches, written, [*group.logprobs, logprob], group.exact)
             searched = written.push(token)
-            if stop := find_stop(written.text, searched, self.request.stop):
+            if stop := find_end(written.text, searched, self.request.stop, self.request.skip_blank):
                 self.stop(heir, *stop)
                 if heir.tail is None:
                     continue

@@ -8,6 +8,7 @@ from typing import Any
 from rksc_tot.cache.prefix_tree import PrefixTree, Segment
 from rksc_tot.engine.base import Completion, Finish
 from rksc_tot.engine.jobs.generation.branches import BranchGroup
+from rksc_tot.engine.tokenization.text import leading_stops
 
 
 class Completions:
@@ -21,11 +22,12 @@ class Completions:
         By the end of a completion's path: hidden states ``[L, H]`` of the row that predicts its last token.
     """
 
-    def __init__(self, tree: PrefixTree, base: Segment, keep: bool) -> None:
-        """``base``: where the paths begin; ``keep``: whether they are kept."""
+    def __init__(self, tree: PrefixTree, base: Segment, keep: bool, skipped: Sequence[str]) -> None:
+        """``base``: where the paths begin; ``keep``: whether they are kept; ``skipped``: stop strings no text begins with."""
         self._tree = tree
         self._base = base
         self._keep = keep
+        self._skipped = skipped
         self.done: list[Completion] = []
         self.states: dict[Segment, Any] = {}
 
@@ -38,6 +40,7 @@ class Completions:
             handle = self._tree.walk(self._base, tokens)
             self._tree.hold(handle)
             self.states[handle] = group.tip.states
+        text = text[leading_stops(text, self._skipped) :]
         self.done.append(
             Completion(text, tuple(tokens), tuple(logprobs), finish, tuple(group.branches), handle, group.exact)
         )

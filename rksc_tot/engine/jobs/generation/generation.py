@@ -53,7 +53,8 @@ class Generation(BranchingJob):
         self.keeps_states = request.states
         self.context = context
         self.room = min(request.max_tokens, context - base.end)
-        self.completions = Completions(tree, base, scratch_from is None)
+        skipped = request.stop if request.skip_blank else ()
+        self.completions = Completions(tree, base, scratch_from is None, skipped)
         self.drafting = Drafting(self)
         before = [t for s in base.lineage()[-CONTEXT_FOR_DECODER:] for t in s.tokens][-CONTEXT_FOR_DECODER:]
         self.groups = [BranchGroup(base, range(len(request.streams)), Written(tokenizer, before), [])]
