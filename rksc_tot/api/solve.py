@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
     from rksc_tot.verifiers.base import Verifier
 
 REASONS = 10  # kept in a result
+_NUMBERS = itertools.count(1)  # of searches, in log messages only
+_log = logging.getLogger("rksc_tot")
 
 
 class SolveOptions(TypedDict, total=False):
@@ -172,6 +176,8 @@ async def search_for(
         "seed": setup.seed,
         "rksc": None if rksc is None else rksc.summary(),
     }
+    number = next(_NUMBERS)
+    _log.debug("search %d starts on %s: %s", number, shown(search.problem), settings)
     try:
         stopped = await _run(search, setup.strategy, on_event)
     except (Exception, asyncio.CancelledError) as error:
@@ -181,8 +187,22 @@ async def search_for(
         result = _result(search, problem, why, settings)
         with contextlib.suppress(AttributeError):  # an exception class may forbid it
             error.result = result  # type: ignore[union-attr]
+        _log_end(number, result)
         raise
-    return _result(search, problem, stopped, settings)
+    result = _result(search, problem, stopped, settings)
+    _log_end(number, result)
+    return result
+
+
+def _log_end(number: int, result: Result) -> None:
+    counts = result.ledger.nodes, result.ledger.tokens_sampled, result.ledger.verifier_calls
+    _log.debug(
+        "search %d ends, %s: %s; %d nodes, %d tokens sampled, %d verifier calls",
+        number,
+        result.stopped,
+        "no answer" if result.answer is None else f"answer {shown(result.answer)}",
+        *counts,
+    )
 
 
 async def _run(search: Search, strategy: Strategy, on_event: Callable[[Event], None] | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import os
@@ -12,6 +13,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.progress import Progress
+from rich.text import Text
 
 from rksc_tot.api.result import Result
 from rksc_tot.core.errors import ConfigError, RkscTotError
@@ -20,6 +22,7 @@ from rksc_tot.core.plugins.user_code import said
 from rksc_tot.evaluation import Row
 from rksc_tot.views.terminal.comparison_table import comparison_table
 from rksc_tot.views.terminal.live_tree import LiveTree
+from rksc_tot.views.terminal.pace import Pace
 from rksc_tot.views.terminal.plain_text import one_line
 from rksc_tot.views.terminal.report import report
 from rksc_tot.views.terminal.settings import setting_lines
@@ -49,11 +52,19 @@ def loading(shown: bool) -> Iterator[None]:
 
 @contextmanager
 def progress(total: int, shown: bool) -> Iterator[Callable[[str], None]]:
-    """A bar on stderr, if that is a terminal; call what it yields after each of ``total`` searches."""
-    console = Console(stderr=True)
+    """Progress on stderr: a bar on a terminal, else a line now and then; call what it yields after each of ``total`` searches."""
+    console, pace = Console(stderr=True), Pace()
     with Progress(console=console, transient=True, disable=not (shown and console.is_terminal)) as bar:
         work = bar.add_task("", total=total)
-        yield lambda label: bar.update(work, advance=1, description=label)
+        done = itertools.count(1)
+
+        def advance(label: str) -> None:
+            bar.update(work, advance=1, description=label)
+            number = next(done)
+            if shown and not console.is_terminal and pace.due():
+                console.print(Text(f"{number} of {total} searches, {one_line(label)}"), soft_wrap=True)
+
+        yield advance
 
 
 def write_result(result: Result, as_json: bool) -> None:

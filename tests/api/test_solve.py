@@ -1,6 +1,7 @@
 """The front door: results, errors with the best so far, and streams."""
 
 import asyncio
+import contextlib
 import json
 import logging
 import subprocess
@@ -452,6 +453,30 @@ def test_a_model_that_ends_its_text_at_once_is_the_reason_given(mode, caplog):
     assert list(result.rejections) == ["the model ended its text here"]
     assert "turned away because: the model ended its text here" in caplog.text
     assert engine.handles == 0
+
+
+# -- the log ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("verifier", ["likelihood", verifier(timeout=None)(lambda problem, path: None)])
+def test_the_start_and_the_end_of_a_search_are_logged_at_debug_with_its_number(caplog, verifier):
+    with caplog.at_level(logging.DEBUG, "rksc_tot"), contextlib.suppress(VerifierError):
+        solve(make_task(), 1, engine=make_engine(), verifier=verifier)
+    searches = [record for record in caplog.records if record.message.startswith("search ")]
+    assert {record.levelno for record in searches} == {logging.DEBUG}
+    starts, ends = (record.message for record in searches)
+    number = starts.split()[1]
+    assert starts.startswith(f"search {number} starts on 1: {{'task': ''")
+    assert ends.startswith(f"search {number} ends, ")
+
+
+def test_nothing_is_logged_or_set_up_by_an_import():
+    program = (
+        "import logging, rksc_tot, rksc_tot.api.solve_many, rksc_tot.cli.commands.app\n"
+        "log = logging.getLogger('rksc_tot')\n"
+        "assert not log.handlers and not logging.root.handlers and log.level == logging.NOTSET"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 # -- streams ---------------------------------------------------------------------------------------------------------------

@@ -17,22 +17,26 @@ from rksc_tot.cli.output import check_writable
 
 @grouped
 def calibrate(
-    task: Annotated[str, typer.Argument(help="Such as game24, or your own as module:attribute; it needs a question.")],
+    task: Annotated[
+        str, typer.Argument(help="A name from `rksc-tot tasks`, or your own as module:attribute. It needs a question.")
+    ],
     source: ProblemOptions,
     search: StrategyOptions,
     model: ModelOptions,
-    delta: Annotated[float, typer.Option(help="Of the decisions taken early, the share that may differ.")] = 0.01,
-    alpha: Annotated[float, typer.Option(help="How improbable it must be that more than that differ.")] = 0.05,
+    delta: Annotated[
+        float, typer.Option(help="Largest share of early decisions that may differ from full ones.")
+    ] = 0.01,
+    alpha: Annotated[float, typer.Option(help="Largest probability that more of them differ.")] = 0.05,
     out: Annotated[Path, typer.Option(help="The file to write.")] = Path("calibration.json"),
-    concurrency: Annotated[int, typer.Option(min=1, help="Searches in flight.")] = 8,
+    concurrency: Annotated[int, typer.Option(min=1, help="Searches at the same time.")] = 8,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
-    """Find out which of a verifier's decisions may be taken early; show what that saves, and write it to a file.
+    """Find thresholds at which the verifier may exit early; show what they save, and write them to a file.
 
-    The file is for `rksc-tot solve --calibration FILE`. What no threshold passes the test for stays off.
+    The file is for `rksc-tot solve --calibration FILE`. A mechanism without a threshold that passes the test stays off.
 
-    Exit code 0: something passed; 3: nothing did; 1: an error; 2: wrong usage.
+    Exit codes: 0 a threshold passed; 3 none did; 1 an error; 2 wrong usage.
     """
     with one_sentence(debug):
         from rich.console import Console

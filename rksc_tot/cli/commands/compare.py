@@ -19,29 +19,31 @@ if TYPE_CHECKING:
 
 @grouped
 def compare(
-    task: Annotated[str, typer.Argument(help="Such as game24, or your own as module:attribute.")],
+    task: Annotated[str, typer.Argument(help="A name from `rksc-tot tasks`, or your own as module:attribute.")],
     engine: EngineOptions,
     limits: LimitOptions,
     drawing: SamplingOptions,
     problems: Annotated[list[str] | None, typer.Argument(help="Problems, one an argument.")] = None,
-    puzzles: Annotated[Path | None, typer.Option(help="A csv with columns Rank and Puzzles.")] = None,
-    rows: Annotated[str | None, typer.Option(help="Which ranks of that file, such as 901-1000.")] = None,
-    held_out: Annotated[bool, typer.Option("--held-out", help="Puzzles the embedded model never saw.")] = False,
+    puzzles: Annotated[Path | None, typer.Option(help="A csv file of problems, with columns Rank and Puzzles.")] = None,
+    rows: Annotated[str | None, typer.Option(help="Only these ranks of that file, such as 901-1000.")] = None,
+    held_out: Annotated[
+        bool, typer.Option("--held-out", help="Game-of-24 puzzles that the embedded model was not trained on.")
+    ] = False,
     held_out_states: Annotated[
-        bool, typer.Option("--held-out-states", help="Puzzles of which it never saw a good three-number state either.")
+        bool, typer.Option("--held-out-states", help="Those of them whose good states it has not seen either.")
     ] = False,
     only: Annotated[
-        list[str] | None, typer.Option(help="Play these rows only, by the label --list shows. Repeatable.")
+        list[str] | None, typer.Option(help="Run this row only, by its label in --list. May be given several times.")
     ] = None,
-    list_rows: Annotated[bool, typer.Option("--list", help="List the rows by label, and play none.")] = False,
+    list_rows: Annotated[bool, typer.Option("--list", help="List the labels of all rows and run none.")] = False,
     seed: Seed = 0,
-    concurrency: Annotated[int, typer.Option(min=1, help="Searches in flight; only seconds change.")] = 8,
+    concurrency: Annotated[int, typer.Option(min=1, help="Searches at the same time. It changes seconds only.")] = 8,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
-    """Let several strategies solve the same problems; show who solves how many, for how many tokens.
+    """Run several strategies on the same problems; show how many each solves, and for how many tokens.
 
-    A problem is solved if the first answer of the search passes the task's exact check. Intervals are Wilson's, 95 %.
+    A problem is solved if the answer passes the task's own check. Intervals are 95 % Wilson intervals.
     """
     with one_sentence(debug):
         from rksc_tot.cli.engine import open_engine

@@ -1,4 +1,4 @@
-"""The command ``rksc-tot fit``: parameters of a policy that are found by measuring, as a file."""
+"""The command ``rksc-tot fit``: parameters of a compression policy, found by measuring, as a file."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from rksc_tot.cli.options.groups import grouped
 from rksc_tot.cli.options.search import ProblemOptions, StrategyOptions
 from rksc_tot.cli.output import check_writable
 
-fit = typer.Typer(help="Find what a policy needs to know of a model and a task.", no_args_is_help=True)
+fit = typer.Typer(help="Fit a compression policy to a model and a task.", no_args_is_help=True)
 
 
 @fit.callback()
 def _policies() -> None:
-    """Find what a policy needs to know of a model and a task."""
+    """Fit a compression policy to a model and a task."""
 
 
 @fit.command(cls=ProblemCommand)
 @grouped
 def arborkv(
-    task: Annotated[str, typer.Argument(help="Such as game24, or your own as module:attribute.")],
+    task: Annotated[str, typer.Argument(help="A name from `rksc-tot tasks`, or your own as module:attribute.")],
     source: ProblemOptions,
     search: StrategyOptions,
     model: ModelOptions,
@@ -33,11 +33,11 @@ def arborkv(
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
-    """Find θ of ArborKV: leave thoughts out of searches, one at a time, and see which of them the answers need.
+    """Fit the weights of ArborKV: drop the KV of one thought at a time, and see which thoughts the answers need.
 
     The file is for `rksc-tot solve --compress arborkv:fit=FILE`. All KV of a search must fit into --kv-budget.
 
-    Exit code 0: it was found; 1: an error; 2: wrong usage, or too little to learn from.
+    Exit codes: 0 the weights were found; 1 an error; 2 wrong usage, or too little to learn from.
     """
     with one_sentence(debug):
         from rich.console import Console

@@ -7,7 +7,7 @@ from rksc_tot.cli.options.arguments import Debug
 
 
 def tasks(debug: Debug = False) -> None:
-    """List the tasks, each with the settings it usually gives a strategy."""
+    """List the tasks, with the settings they give strategies."""
     with one_sentence(debug):
         from rksc_tot.cli.output import write_list
         from rksc_tot.tasks import TASKS
@@ -16,7 +16,7 @@ def tasks(debug: Debug = False) -> None:
 
 
 def strategies(debug: Debug = False) -> None:
-    """List the strategies, each with the settings that --set changes."""
+    """List the strategies, with the settings for --set."""
     with one_sentence(debug):
         from rksc_tot.cli.output import write_list
         from rksc_tot.strategies import STRATEGIES
@@ -25,7 +25,7 @@ def strategies(debug: Debug = False) -> None:
 
 
 def verifiers(debug: Debug = False) -> None:
-    """List the verifiers, each with its settings."""
+    """List the verifiers, with the settings for --verifier."""
     with one_sentence(debug):
         from rksc_tot.cli.output import write_list
         from rksc_tot.verifiers import VERIFIERS
@@ -34,7 +34,7 @@ def verifiers(debug: Debug = False) -> None:
 
 
 def policies(debug: Debug = False) -> None:
-    """List the policies that --compress takes, each with its settings."""
+    """List the compression policies, with the settings for --compress."""
     with one_sentence(debug):
         from rksc_tot.cli.output import write_list
         from rksc_tot.policies.compression.base import KEEP

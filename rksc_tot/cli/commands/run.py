@@ -29,37 +29,38 @@ if TYPE_CHECKING:
 
 @grouped
 def run(
-    task: Annotated[str, typer.Argument(help="Such as game24, or your own as module:attribute.")],
+    task: Annotated[str, typer.Argument(help="A name from `rksc-tot tasks`, or your own as module:attribute.")],
     problems: Annotated[
-        str, typer.Argument(help='A file with a line of JSON each: "4 5 6 10" or {"problem": …, "id": …}; - is stdin.')
+        str,
+        typer.Argument(help='A file with one JSON value a line, "4 5 6 10" or {"problem": …, "id": …}; - is stdin.'),
     ],
-    out: Annotated[Path, typer.Option(help="The file the results go to, a line of JSON each.")],
+    out: Annotated[Path, typer.Option(help="The results file: one JSON object a line.")],
     search: SearchOptions,
     limits: LimitOptions,
     run_limits: RunLimitOptions,
     engine: EngineOptions,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on where --out ends.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the run in --out.")] = False,
     concurrency: Annotated[
         int,
         typer.Option(
             min=1,
-            help="Searches in flight. Results without --max-kv and seconds do not depend on it; see docs/determinism.md.",
+            help="Searches at the same time. Results do not depend on it, unless --max-kv or a limit in seconds is set.",
         ),
     ] = 8,
-    trees: Annotated[bool, typer.Option("--trees", help="Write the trees, too.")] = False,
+    trees: Annotated[bool, typer.Option("--trees", help="Write the trees as well.")] = False,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
-    """Search for solutions of all problems of a file; write a line of results as each search ends.
+    """Search all problems of a file, many at a time; write a line of results as each search ends.
 
-    With --resume, problems that are done in --out are passed over; what failed or was cut by a budget of the run is not
-    done. Settings that results depend on must be those of before; of the task, the model and the calibration file the names are
-    compared, not what is in them. A budget of the run is that of one call, and starts anew.
+    Each problem is searched as `rksc-tot solve` would, with the same seed.
 
-    Every problem has the same seed, and is searched as `solve` would.
+    With --resume, problems that are done in --out are skipped; those that failed or that a limit of the run cut off are
+    searched again. All settings that results depend on must be the same as before. Of the task, the model and the calibration
+    file only the names are compared. Limits of all searches together start anew.
 
-    Exit code 0: all were run; 3: some were not, or cut, because a budget of the run was used up; 1: every one failed, or an
-    error ended the run; 2: wrong usage; 130: interrupted, 143: told to end (SIGTERM).
+    Exit codes: 0 all problems were searched; 3 a limit of the run left some out; 1 every search failed, or an error ended the
+    run; 2 wrong usage; 130 interrupted; 143 terminated.
     """
     with one_sentence(debug):
         from rksc_tot.api.jsonl import read_problems
@@ -141,6 +142,7 @@ def _write_all(
 
     async def write_all() -> None:
         async for outcome in searches:
+            shown()
             written = results.write(outcome, by_id[outcome.id])
             if written is not outcome:
                 tally.verdicts[outcome.verdict] -= 1
@@ -150,7 +152,7 @@ def _write_all(
                 failures.append(f"problem {outcome.id}: {outcome.failure}")
 
     try:
-        with Interrupt() as interrupt, run_progress(tally, engine, Console(stderr=True), not as_json):
+        with Interrupt() as interrupt, run_progress(tally, engine, Console(stderr=True), not as_json) as shown:
             interrupt.run(write_all())
     except Signalled as error:
         tally.stopped = ENDED[error.number]

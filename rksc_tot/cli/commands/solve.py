@@ -15,21 +15,19 @@ from rksc_tot.cli.options.search import LimitOptions, SearchOptions
 
 @grouped
 def solve(
-    task: Annotated[
-        str, typer.Argument(help="Such as game24 (see `rksc-tot tasks`), or your own as module:attribute.")
-    ],
-    problem: Annotated[str, typer.Argument(help='A text, such as "4 5 6 10".')],
+    task: Annotated[str, typer.Argument(help="A name from `rksc-tot tasks`, or your own as module:attribute.")],
+    problem: Annotated[str, typer.Argument(help='A problem of the task, such as "4 5 6 10".')],
     search: SearchOptions,
     limits: LimitOptions,
     engine: EngineOptions,
-    live: Annotated[bool, typer.Option(help="Redraw the tree while it grows; else it is shown at the end.")] = True,
+    live: Annotated[bool, typer.Option(help="Redraw the tree while it grows, or show it once at the end.")] = True,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
-    """Search one problem; show the tree, the path, the answer and the ledger.
+    """Search one problem; show the tree, the path, the answer and what they cost.
 
-    Exit code 0: an answer that is not known to be wrong; 3: no such answer; 1: an error; 2: wrong usage; 130: interrupted
-    (143: by SIGTERM).
+    Exit codes: 0 the answer is right or was not checked; 3 there is no answer, or a wrong one; 1 an error; 2 wrong usage;
+    130 interrupted; 143 terminated.
     """
     with one_sentence(debug):
         from rksc_tot.api.result import Result

@@ -14,8 +14,8 @@ from typer.core import TyperCommand
 from rksc_tot.core.errors import ConfigError
 from rksc_tot.core.plugins.user_code import shown
 
-Seed = Annotated[int, typer.Option(help="Of every random draw.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Write JSON to stdout and nothing else.")]
+Seed = Annotated[int, typer.Option(help="Seed of all random draws.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Write JSON, and nothing else, to stdout.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 
 QUOTES = 'a problem of several words goes in quotes, such as "4 5 6 10"'

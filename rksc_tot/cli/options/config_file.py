@@ -39,7 +39,8 @@ Config = Annotated[
     typer.Option(
         callback=read,
         is_eager=True,
-        help="A TOML file of options, named without the dashes; compress, verifier and set may be tables. The command line goes first.",
+        help="A TOML file with options of this command, named without dashes; compress, verifier and set may be tables. "
+        "Options on the command line come first.",
     ),
 ]
 

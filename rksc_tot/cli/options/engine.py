@@ -10,6 +10,7 @@ import typer
 from rksc_tot.cli.options.arguments import importable_here
 from rksc_tot.cli.options.config_file import Config
 from rksc_tot.cli.options.plugins import FORM, plug_in
+from rksc_tot.cli.options.verbose import Verbose
 from rksc_tot.core.errors import ConfigError
 from rksc_tot.core.sizes import kv_bytes
 from rksc_tot.engine.transformers_engine.settings import EngineKeywords, EngineSettings
@@ -26,16 +27,25 @@ def _default(setting: str) -> Any:
 
 
 @dataclass(frozen=True)
-class ModelOptions:
-    """Which model computes where, in how much memory."""
+class CommandOptions:
+    """Options."""
 
     config: Config = None
-    model: Annotated[str | None, typer.Option(help="Hub id, folder or GGUF file. Default: the embedded model.")] = None
-    device: Annotated[str, typer.Option(help="Where the model computes, such as cuda or cuda:1.")] = "cpu"
-    dtype: Annotated[str, typer.Option(help="Of its numbers: float32, bfloat16 or float16.")] = "float32"
-    kv_budget: Annotated[str, typer.Option("--kv-budget", help="Most KV to keep in memory, such as 64MiB.")] = _default(
-        "kv_budget"
+    verbose: Verbose = False
+
+
+@dataclass(frozen=True)
+class ModelOptions(CommandOptions):
+    """Model."""
+
+    model: Annotated[
+        str | None, typer.Option(help="A Hub id, a folder or a GGUF file. Default: the embedded model.")
+    ] = None
+    device: Annotated[str, typer.Option(help="Where the model runs, such as cpu, cuda or cuda:1.")] = "cpu"
+    dtype: Annotated[str, typer.Option(help="Number format of weights and KV: float32, bfloat16 or float16.")] = (
+        "float32"
     )
+    kv_budget: Annotated[str, typer.Option("--kv-budget", help="Memory for KV, such as 64MiB.")] = _default("kv_budget")
 
     def how(self, **settings: Unpack[EngineKeywords]) -> How:
         """How to open the engine. ``settings``: of the engine, besides the KV budget.
@@ -53,38 +63,41 @@ class ModelOptions:
 
 @dataclass(frozen=True)
 class EngineOptions(ModelOptions):
-    """A model, and which of its KV is held where."""
+    """KV memory."""
 
     eviction: Annotated[
         str,
         typer.Option(
-            help="What goes first when that is full: rsbcm, lru, lfu, random or none; or your own, as a task."
+            help="Which KV is evicted when --kv-budget is full: rsbcm, lru, lfu, random, none, or your own as "
+            "module:attribute."
         ),
     ] = _default("eviction")
     compress: Annotated[
         str | None,
         typer.Option(
             metavar=FORM,
-            help="What stays of paths or thoughts that may not keep all their KV, such as random_attention:budget=256,recent=32;"
-            " see `rksc-tot policies`; or your own, as a task. Results are not exact then, but with --lossless, and with arborkv,"
-            " which acts when --kv-budget is full and makes whole what is gone on with (unless rehydrate=false)."
-            " Default: everything stays.",
+            help="Drop part of the KV of paths or thoughts by a policy from `rksc-tot policies`, or your own as module:attribute, "
+            "such as streaming:budget=256. Results are approximate then, except with --lossless, and with arborkv, which acts "
+            "when --kv-budget is full and recomputes dropped KV before it is needed (unless rehydrate=false). "
+            "Default: drop nothing.",
         ),
     ] = None
     lossless: Annotated[
         bool,
         typer.Option(
-            help="Verify upon all KV what was drafted upon what --compress leaves, so that results are exact."
+            help="With --compress: draft from the KV that is left and verify with all KV, so that results are exact."
         ),
     ] = False
     offload: Annotated[
         str | None,
-        typer.Option(help="Where KV goes that leaves memory, to be copied back: cpu or disk. Default: nowhere."),
+        typer.Option(help="Copy evicted KV to cpu or disk, and back when it is needed. Default: recompute it."),
     ] = None
-    offload_budget: Annotated[str, typer.Option(help="Most KV to hold there.")] = _default("offload_budget")
+    offload_budget: Annotated[str, typer.Option(help="Size of that copy.")] = _default("offload_budget")
     offload_folder: Annotated[  # no Path, of which an empty one is the current folder
         str | None,
-        typer.Option(metavar="<path>", help="Where the file of --offload disk is. Default: among temporary files."),
+        typer.Option(
+            metavar="<path>", help="Folder for --offload disk. Default: the system's folder for temporary files."
+        ),
     ] = None
 
     def opened_for(self, task: Task | None = None) -> How:

@@ -11,7 +11,7 @@ from rksc_tot.core.plugins.registry import Registry
 from rksc_tot.core.plugins.user_code import shown
 
 T = TypeVar("T")
-FORM = "NAME[:KEY=VALUE,...]"
+FORM = "NAME[:K=V,…]"
 PAIR = re.compile(r'\w+=(?:"(?:\\.|[^"\\])*"|,(?!\w+=)|[^,])*', re.DOTALL)
 """``setting=value``; in quotes a value may contain anything."""
 

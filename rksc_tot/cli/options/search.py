@@ -23,11 +23,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StrategyOptions:
-    """How to search, and by which random numbers."""
+    """How to search."""
 
-    strategy: Annotated[str, typer.Option(help="See `rksc-tot strategies`; or your own, as a task.")] = "bfs"
+    strategy: Annotated[
+        str, typer.Option(help="A name from `rksc-tot strategies`, or your own as module:attribute.")
+    ] = "bfs"
     settings: Annotated[
-        list[str] | None, typer.Option("--set", help="A setting of the strategy, such as k=16. Repeatable.")
+        list[str] | None,
+        typer.Option("--set", help="A setting of the strategy, such as k=16. May be given several times."),
     ] = None
     seed: Seed = 0
 
@@ -43,15 +46,16 @@ class StrategyOptions:
 
 @dataclass(frozen=True)
 class SamplingOptions:
-    """How thoughts are drawn; what is not given is as the task has it."""
+    """How thoughts are sampled (default: as the task says)."""
 
-    temperature: Annotated[
-        float | None, typer.Option(help="Of sampling; 0 is greedy. This and the three below default to the task's own.")
+    temperature: Annotated[float | None, typer.Option(help="Sampling temperature; 0 is greedy.")] = None
+    top_k: Annotated[int | None, typer.Option(help="Sample from the k likeliest tokens only.")] = None
+    top_p: Annotated[
+        float | None, typer.Option(help="Sample from the likeliest tokens that have this probability together.")
     ] = None
-    top_k: Annotated[int | None, typer.Option(help="Draw from so many likeliest tokens only.")] = None
-    top_p: Annotated[float | None, typer.Option(help="Draw from the likeliest tokens of this mass together.")] = None
     min_p: Annotated[
-        float | None, typer.Option(help="Draw from tokens of at least this share of the likeliest's probability.")
+        float | None,
+        typer.Option(help="Sample from tokens with at least this share of the likeliest token's probability."),
     ] = None
 
     def sampling(self) -> Sampling | None:
@@ -65,26 +69,32 @@ class SamplingOptions:
 
 @dataclass(frozen=True)
 class SearchOptions(SamplingOptions, StrategyOptions):
-    """How to search, who scores, and what may be decided early or shared."""
+    """Scores and approximations."""
 
     verifier: Annotated[
         str | None,
         typer.Option(
             metavar=FORM,
-            help="Who scores thoughts, such as likelihood:of=path; see `rksc-tot verifiers`; or your own, as a task. "
-            "Default: lm_value if the task has a question, else likelihood.",
+            help="What scores thoughts: a name from `rksc-tot verifiers`, or your own as module:attribute, such as "
+            "likelihood:of=path. Default: lm_value if the task has a question, else likelihood.",
         ),
     ] = None
     calibration: Annotated[
         str | None,
-        typer.Option(help="A file `rksc-tot calibrate` wrote, or `embedded`. Default: nothing is decided early."),
+        typer.Option(
+            help="Let the verifier exit early as this calibration allows: a file of `rksc-tot calibrate`, or `embedded`. "
+            "Default: never."
+        ),
     ] = None
     sibling: Annotated[
         float | None,
-        typer.Option(help="From which σ on (0..1) a thought becomes one with a sibling. Default: only equal ones do."),
+        typer.Option(help="Merge siblings of at least this similarity, 0 to 1. Default: merge equal thoughts only."),
     ] = None
     audit: Annotated[
-        float | None, typer.Option(help="Share of the lossy decisions that are also taken in full. Default: 0.03.")
+        float | None,
+        typer.Option(
+            help="Share of approximate decisions that are repeated in full to measure their error. Default: 0.03."
+        ),
     ] = None
 
     def asked_of(self, task: Task, budget: Budget) -> dict[str, Any]:
@@ -121,13 +131,13 @@ class SearchOptions(SamplingOptions, StrategyOptions):
 
 @dataclass(frozen=True)
 class LimitOptions:
-    """What one search may spend."""
+    """Limits of one search."""
 
-    max_tokens: Annotated[int | None, typer.Option(help="Most tokens to sample in one search.")] = None
-    max_nodes: Annotated[int | None, typer.Option(help="Most nodes of one tree.")] = None
-    max_verifier_calls: Annotated[int | None, typer.Option(help="Most nodes to have scored in one search.")] = None
-    max_seconds: Annotated[float | None, typer.Option(help="Most seconds of one search.")] = None
-    max_kv: Annotated[str | None, typer.Option("--max-kv", help="Most KV of one search, such as 8MiB.")] = None
+    max_tokens: Annotated[int | None, typer.Option(help="Sampled tokens.")] = None
+    max_nodes: Annotated[int | None, typer.Option(help="Nodes of the tree.")] = None
+    max_verifier_calls: Annotated[int | None, typer.Option(help="Nodes that are scored.")] = None
+    max_seconds: Annotated[float | None, typer.Option(help="Seconds.")] = None
+    max_kv: Annotated[str | None, typer.Option("--max-kv", help="KV in memory, such as 8MiB.")] = None
 
     def budget(self) -> Budget:
         """As a budget. Raises ConfigError."""
@@ -139,14 +149,12 @@ class LimitOptions:
 
 @dataclass(frozen=True)
 class RunLimitOptions:
-    """What all searches of a run together may spend."""
+    """Limits of all searches together."""
 
-    run_max_tokens: Annotated[int | None, typer.Option(help="Most tokens to sample in all searches together.")] = None
-    run_max_nodes: Annotated[int | None, typer.Option(help="Most nodes of all trees together.")] = None
-    run_max_verifier_calls: Annotated[
-        int | None, typer.Option(help="Most nodes to have scored in all searches together.")
-    ] = None
-    run_max_seconds: Annotated[float | None, typer.Option(help="Most seconds of the whole run.")] = None
+    run_max_tokens: Annotated[int | None, typer.Option(help="Sampled tokens.")] = None
+    run_max_nodes: Annotated[int | None, typer.Option(help="Nodes of all trees.")] = None
+    run_max_verifier_calls: Annotated[int | None, typer.Option(help="Nodes that are scored.")] = None
+    run_max_seconds: Annotated[float | None, typer.Option(help="Seconds of the whole run.")] = None
 
     def budget(self) -> Budget:
         """As a budget. Raises ConfigError."""
@@ -156,21 +164,21 @@ class RunLimitOptions:
 
 @dataclass(frozen=True)
 class ProblemOptions:
-    """Problems to learn from, from exactly one source."""
+    """Problems to learn from (exactly one source)."""
 
     problems: Annotated[list[str] | None, typer.Argument(help="Problems, one an argument.")] = None
     file: Annotated[
         Path | None,
-        typer.Option("--problems", help="A file of problems: a text a line, or a .jsonl as `run` takes it."),
+        typer.Option("--problems", help="A file of problems: one text a line, or a .jsonl file as for `rksc-tot run`."),
     ] = None
     training: Annotated[
-        bool, typer.Option("--training-puzzles", help="All game-of-24 puzzles that are not held out.")
+        bool, typer.Option("--training-puzzles", help="All game-of-24 puzzles that the embedded model was trained on.")
     ] = False
     without: Annotated[
-        Path | None, typer.Option(help="A csv with columns Rank and Puzzles: training puzzles to leave out.")
+        Path | None, typer.Option(help="Leave out the training puzzles in this csv file with columns Rank and Puzzles.")
     ] = None
-    rows: Annotated[str | None, typer.Option(help="Which ranks of that file, such as 901-1000.")] = None
-    most: Annotated[int | None, typer.Option(min=1, help="Use a random choice of so many problems.")] = None
+    rows: Annotated[str | None, typer.Option(help="Only these ranks of that file, such as 901-1000.")] = None
+    most: Annotated[int | None, typer.Option(min=1, help="Use a random choice of at most this many problems.")] = None
 
     def chosen(self, seed: int) -> list[str]:
         """The problems; ``seed``: of the random choice. Raises ConfigError if there is no source or more than one."""

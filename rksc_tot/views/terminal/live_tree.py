@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from types import TracebackType
 from typing import Any
@@ -13,6 +12,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from rksc_tot.core.events import Event
+from rksc_tot.views.terminal.pace import Pace
 from rksc_tot.views.terminal.plain_text import one_line, plain
 from rksc_tot.views.terminal.tree_model import NodeView, TreeView
 
@@ -51,8 +51,7 @@ class LiveTree:
         self.view = TreeView()
         self.console = console or Console()
         self._redraws = redraw and self.console.is_terminal
-        self._pause = 1 / fps
-        self._drawn = 0.0
+        self._pace = Pace(1 / fps)
         self._live = Live(self, console=self.console, auto_refresh=False, transient=False)
 
     def __enter__(self) -> LiveTree:
@@ -70,9 +69,7 @@ class LiveTree:
     def update(self, event: Event) -> None:
         """Take in one event and redraw if it is time."""
         self.view.apply(event)
-        now = time.monotonic()
-        if self._redraws and now - self._drawn >= self._pause:
-            self._drawn = now
+        if self._redraws and self._pace.due():
             self._live.refresh()
 
     def settle(self, best: int) -> None:

@@ -1,10 +1,10 @@
-"""A run of many searches: its progress on a terminal, and what it came to."""
+"""A run of many searches: its progress, and its summary."""
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,24 +16,38 @@ from rich.text import Text
 
 from rksc_tot.api.outcomes import RunProgress, Tally
 from rksc_tot.engine.base import Engine, Usage
+from rksc_tot.views.terminal.pace import Pace
 from rksc_tot.views.terminal.plain_text import one_line
 
 REASONS = 3  # that a summary names
 
 
 @contextmanager
-def run_progress(tally: Tally, engine: Engine, console: Console, shown: bool) -> Iterator[None]:
-    """A bar with the time left, and figures under it, while the block runs; nothing where ``console`` is no terminal."""
-    if not (shown and console.is_terminal):
-        yield
-        return
-    view = _View(tally, engine)
-    with Live(view, console=console, transient=True, refresh_per_second=4):
-        yield
+def run_progress(
+    tally: Tally, engine: Engine, console: Console, shown: bool, pace: Pace | None = None
+) -> Iterator[Callable[[], None]]:
+    """Progress while the block runs; call what it yields after each outcome.
+
+    On a terminal that is a bar with the time left, and figures under it. Elsewhere it is a line of figures now and then, at
+    the ``pace``.
+    """
+    view, pace = _View(tally, engine), pace or Pace()
+
+    def write_line() -> None:
+        if pace.due():
+            console.print(Text(view.line()), soft_wrap=True)
+
+    if not shown:
+        yield lambda: None
+    elif not console.is_terminal:
+        yield write_line
+    else:
+        with Live(view, console=console, transient=True, refresh_per_second=4):
+            yield lambda: None
 
 
 class _View:
-    """What is drawn anew a few times a second, whatever the searches are doing."""
+    """Bar and figures, drawn anew a few times a second, whatever the searches are doing."""
 
     def __init__(self, tally: Tally, engine: Engine) -> None:
         self._tally, self._engine = tally, engine
@@ -44,9 +58,15 @@ class _View:
 
     def __rich__(self) -> Group:
         self._bar.update(self._work, completed=self._tally.finished)
-        seconds = time.perf_counter() - self._start
-        said = figures(self._tally, self._before, self._engine.usage, seconds)
-        return Group(self._bar, Text(said))
+        return Group(self._bar, Text(self._figures()))
+
+    def line(self) -> str:
+        """How far the run is, and its figures."""
+        total = "" if self._tally.total is None else f" of {self._tally.total}"
+        return f"{self._tally.finished}{total} problems, {self._figures()}"
+
+    def _figures(self) -> str:
+        return figures(self._tally, self._before, self._engine.usage, time.perf_counter() - self._start)
 
 
 def figures(tally: Tally, before: Usage, now: Usage, seconds: float) -> str:

@@ -453,7 +453,7 @@ def test_the_share_audited_has_one_default_and_it_is_shown():
     assert SearchOptions().rksc() is None
     for command in ("solve", "run"):
         said = " ".join(run(command, "--help").stdout.replace("│", " ").split())
-        for default in (usual, "the embedded model", "only equal ones do", "nothing is decided early"):
+        for default in (usual, "the embedded model", "merge equal thoughts only", "never", "drop nothing"):
             assert f"Default: {default}." in said
 
 

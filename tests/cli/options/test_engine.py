@@ -117,8 +117,8 @@ def test_what_is_no_policy_is_a_sentence_before_a_model_is_loaded(no_model, text
 def test_the_help_says_when_results_are_exact_and_where_the_settings_are(command):
     said = " ".join(run(command, "--help").stdout.replace("│", " ").split())
     for part in (
-        "see `rksc-tot policies`",
-        "not exact then, but with --lossless, and with arborkv, which acts when --kv-budget is full",
+        "a policy from `rksc-tot policies`",
+        "approximate then, except with --lossless, and with arborkv, which acts when --kv-budget is full",
         "(unless rehydrate=false)",
     ):
         assert part in said

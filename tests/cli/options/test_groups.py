@@ -66,3 +66,13 @@ def test_the_commands_that_search_have_the_same_engine_options(name):
 
     assert engine_options(group.commands[name]) == engine_options(group.commands["solve"])
     assert len(engine_options(group.commands[name])) == 8
+
+
+def test_the_options_of_a_group_stand_under_the_title_of_the_class_that_declares_them():
+    said = CliRunner().invoke(cli.app, ["solve", "--help"]).stdout
+    panels = [line.strip("╭─╮ ") for line in said.splitlines() if line.startswith("╭")]
+    assert panels == [
+        "Arguments", "Options", "How to search", "How thoughts are sampled (default: as the task says)",
+        "Scores and approximations", "Limits of one search", "Model", "KV memory",
+    ]  # fmt: skip
+    assert "…" not in said.replace("K=V,…", "")  # no name and no text is cut at 80 columns

@@ -1,6 +1,7 @@
 """``--verifier`` and the sampling options; ``--compress`` goes the same way, see ``tests/cli/options/test_engine.py``."""
 
 import json
+import logging
 
 import pytest
 from typer.testing import CliRunner
@@ -70,6 +71,17 @@ def test_sampling_options_replace_the_settings_of_the_task(monkeypatch):
     assert (sampling["temperature"], sampling["top_k"], sampling["top_p"]) == (0.5, 9, 1.0)
     rows = json.loads(run("compare", "game24", PUZZLE, "--json", "--only", "ToT-DFS", "--temperature", "0.5").stdout)
     assert rows["rows"][0]["settings"]["sampling"]["temperature"] == 0.5
+
+
+def test_verbose_writes_the_log_to_stderr_and_leaves_the_logger_as_it_was(monkeypatch):
+    monkeypatch.setattr("rksc_tot.cli.engine.open_engine", lambda *_: player())
+    log = logging.getLogger("rksc_tot")
+    before = log.level, list(log.handlers)
+    result = run("solve", "game24", PUZZLE, "--json", "--set", "k=6", "-v")
+    assert " DEBUG search " in result.stderr
+    json.loads(result.stdout)
+    assert (log.level, log.handlers) == before
+    assert "DEBUG" not in run("solve", "game24", PUZZLE, "--json", "--set", "k=6").stderr
 
 
 def test_the_version_is_shown():

@@ -1,6 +1,7 @@
 """What is shown of a run says what its tally says."""
 
 import io
+import itertools
 from collections import Counter
 
 import pytest
@@ -11,6 +12,7 @@ from rksc_tot.api.solve_many import solve_many
 from rksc_tot.core.task import function_task
 from rksc_tot.engine.base import Usage
 from rksc_tot.engine.mock.engine import MockEngine
+from rksc_tot.views.terminal.pace import Pace
 from rksc_tot.views.terminal.run_progress import figures, record_of_run, run_progress, run_summary
 
 
@@ -148,3 +150,16 @@ def test_progress_is_drawn_on_a_terminal_only_and_only_if_wanted(terminal, shown
     drawn = console.file.getvalue()
     assert ("5/5" in drawn and "rows a pass" in drawn) == (terminal and shown)
     assert terminal or not drawn
+
+
+def test_off_a_terminal_there_is_a_line_of_progress_now_and_then():
+    task = function_task(prompt=lambda p: f"{p}\n", is_solution=lambda p, path: len(path) == 1, max_thoughts=1)
+    engine = MockEngine(lambda text, rng: "x\n")
+    run = solve_many(task, range(5), engine=engine)
+    console, minutes = Console(file=io.StringIO(), width=20), itertools.count()
+    with run_progress(run.tally, engine, console, True, Pace(120, lambda: 60 * next(minutes))) as shown:
+        for _ in run:
+            shown()
+    lines = console.file.getvalue().splitlines()
+    assert [line.partition(",")[0] for line in lines] == ["2 of 5 problems", "4 of 5 problems"]
+    assert all("rows a pass" in line for line in lines)

@@ -1,0 +1,12 @@
+"""How often something is shown, by a clock that the test sets."""
+
+from rksc_tot.views.terminal.pace import Pace
+
+
+def test_a_line_is_due_once_its_time_is_over_and_then_the_next_begins():
+    now = [100.0]
+    pace = Pace(30, lambda: now[0])
+    due = []
+    for now[0] in (100, 129, 131, 140, 160, 161, 300, 301):
+        due.append(pace.due())
+    assert due == [False, False, True, False, False, True, True, False]
