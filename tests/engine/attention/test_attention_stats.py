@@ -12,7 +12,7 @@ from rksc_tot.policies.eviction.rsbcm import RSBCM
 from rksc_tot.strategies import BFS
 from rksc_tot.tasks.game24.tokenizer import build_tokenizer
 from tests.engine.conftest import byte_tokenizer, llama, mistral
-from tests.engine.transformers_engine.test_engine import LABELS, ask
+from tests.engine.requests import LABELS, ask
 
 PROMPT = "steps " + "4 5 6 10 " * 12 + "\n"  # long enough to be shared by a group
 QUESTION = "try 1+2 2+3 so"

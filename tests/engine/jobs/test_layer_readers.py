@@ -11,7 +11,7 @@ from rksc_tot.engine import TransformersEngine
 from rksc_tot.engine.base import Account, LabelRequest
 from rksc_tot.tasks.game24.tokenizer import build_tokenizer
 from tests.engine.conftest import llama
-from tests.engine.transformers_engine.test_engine import LABELS, PROMPT, ask, texts
+from tests.engine.requests import LABELS, PROMPT, ask, texts
 
 QUESTION = "try 1+2 2+3 so"
 LAYERS = 3

@@ -13,7 +13,7 @@ from rksc_tot.policies.asks import PromptReuse
 from rksc_tot.strategies import BFS, DFS, Beam
 from rksc_tot.tasks.game24.tokenizer import build_tokenizer
 from tests.engine.conftest import llama
-from tests.engine.transformers_engine.test_engine import LABELS, PROMPT, ask, texts
+from tests.engine.requests import LABELS, PROMPT, ask, texts
 
 SEARCH = {"strategy": BFS(b=2, k=6), "verifier": "lm_value"}
 PUZZLES = ["4 5 6 10", "1 2 3 4", "2 5 8 11", "1 1 4 6"]

@@ -61,7 +61,7 @@ async def test_a_text_is_cut_at_its_stop_string_or_at_its_limit(raw, options, ex
     assert completion.handle.length == 2 + len(kept)
 
 
-async def test_every_branch_stands_in_one_completion_and_they_come_by_first_branch():
+async def test_every_branch_is_in_one_completion_ordered_by_first_branch():
     completions, _ = await write(MockEngine(lambda text, rng: rng.choice("abc") + "\n"), streams=range(30))
     assert sorted(itertools.chain(*(completion.branches for completion in completions))) == list(range(30))
     firsts = [completion.branches[0] for completion in completions]
@@ -69,7 +69,7 @@ async def test_every_branch_stands_in_one_completion_and_they_come_by_first_bran
     assert len({completion.text for completion in completions}) == len(completions) == 3
 
 
-async def test_a_branch_follows_its_stream_whoever_is_beside_it():
+async def test_a_branch_depends_on_its_own_stream_only():
     engine = MockEngine(lambda text, rng: f"{rng.random()}\n")
     together, _ = await write(engine, streams=(5, 6, 7))
     alone, _ = await write(engine, streams=(6,))
@@ -142,7 +142,7 @@ async def test_a_suffix_is_scratch_and_its_completions_have_no_handle():
     assert (account.ledger.proposal_tokens, account.ledger.prefill_tokens, engine.handles) == (2 + 4, 2, 1)
 
 
-async def test_labels_are_normalised_and_leave_no_trace():
+async def test_label_probabilities_sum_to_one_and_stay_out_of_the_cache():
     engine, account = MockEngine(says(""), lambda text, question, labels: {"yes": 0.3, "no": 0.1}), Account()
     handle = engine.open("ab", account)
     [scores] = await engine.label([LabelRequest(handle, "ok?", ("yes", "no"))], account)
@@ -178,7 +178,7 @@ async def test_a_closed_engine_refuses_everything():
         engine.open("ab", Account())
 
 
-async def test_more_than_the_context_is_refused_and_the_rest_of_it_can_be_filled():
+async def test_a_path_can_fill_the_context_and_no_more():
     engine, account = MockEngine(says("x" * 99), context=10), Account()
     with pytest.raises(ContextOverflow, match="10 tokens leave no room in a context of 10"):
         engine.open("a" * 10, account)
@@ -203,7 +203,7 @@ async def test_a_labeller_that_fails_is_an_engine_error():
         await engine.label([LabelRequest(engine.open("a", account), "?", ("a", "b"))], account)
 
 
-async def test_what_an_account_has_stored_is_forgotten_with_its_last_handle():
+async def test_releasing_the_last_handle_of_an_account_drops_its_kv():
     engine, one, two = MockEngine(says("cd\n")), Account(), Account()
     root, other = engine.open("ab", one), engine.open("ab", two)
     [[child]] = await engine.generate([request(root)], one)
@@ -216,7 +216,7 @@ async def test_what_an_account_has_stored_is_forgotten_with_its_last_handle():
     assert (two.ledger.prefill_tokens, two.ledger.distinct_tokens) == (4, 4)
 
 
-async def test_kv_that_no_handle_needs_makes_room_and_is_computed_again():
+async def test_kv_without_a_handle_is_evicted_and_computed_again():
     engine, account = MockEngine(lambda text, rng: f"{rng.random():.3f}\n"), Account(kv_bytes=9)
     root = engine.open("ab", account)
     [[first]] = await engine.generate([request(root, streams=(1,))], account)  # its 0.123 is stored, its \n is not yet
@@ -231,7 +231,7 @@ async def test_kv_that_no_handle_needs_makes_room_and_is_computed_again():
     assert ledger.recomputed_tokens == ledger.prefill_tokens - ledger.distinct_tokens > 0
 
 
-async def test_where_kv_may_not_grow_a_branch_ends_and_a_label_is_none():
+async def test_a_full_kv_budget_ends_branches_and_leaves_labels_unanswered():
     engine, account = MockEngine(says("abcdefgh\n")), Account(kv_bytes=6)
     root = engine.open("xy", account)
     [[completion]] = await engine.generate([request(root)], account)
@@ -243,7 +243,7 @@ async def test_where_kv_may_not_grow_a_branch_ends_and_a_label_is_none():
     assert (completion.text, completion.finish) == ("", "budget")
 
 
-def test_a_prompt_that_alone_is_more_than_the_kv_budget_is_refused_with_what_it_needs():
+def test_a_prompt_larger_than_the_kv_budget_is_refused_with_its_size():
     with pytest.raises(CacheError, match="7 tokens take 7 bytes of KV, the search may hold 6"):
         MockEngine(says("")).open("abcdefg", Account(kv_bytes=6))
 

@@ -14,7 +14,7 @@ from rksc_tot.engine.base import Account, LabelRequest
 from rksc_tot.strategies import BFS
 from rksc_tot.tasks.game24.tokenizer import build_tokenizer
 from tests.engine.conftest import llama
-from tests.engine.transformers_engine.test_engine import LABELS, PROMPT, ask, texts
+from tests.engine.requests import LABELS, PROMPT, ask, texts
 from tests.patience import PATIENCE
 
 SEARCH = {"strategy": BFS(b=2, k=6), "verifier": "lm_value"}

@@ -19,7 +19,7 @@ from rksc_tot.engine.scheduler.fair_share import SHORT, WHILE_OTHERS_WAIT, FairS
 from rksc_tot.strategies import BFS
 from rksc_tot.tasks.game24.tokenizer import build_tokenizer
 from tests.engine.conftest import SHAPE, llama
-from tests.engine.transformers_engine.test_engine import ask, texts
+from tests.engine.requests import ask, texts
 
 PUZZLES = ["4 5 6 10", "1 2 3 4", "2 5 8 11", "1 1 4 6", "1 1 3 8", "3 3 8 8", "2 3 5 12", "1 3 4 6"]
 

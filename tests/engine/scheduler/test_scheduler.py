@@ -16,7 +16,7 @@ from rksc_tot.engine import TransformersEngine
 from rksc_tot.engine.base import Account, GenerateRequest, LabelRequest, Sampling
 from rksc_tot.tasks.game24.tokenizer import build_tokenizer
 from tests.engine.conftest import byte_tokenizer, llama
-from tests.engine.transformers_engine.test_engine import HOT, LABELS, PROMPT, ask, grow, texts
+from tests.engine.requests import HOT, LABELS, PROMPT, ask, grow, texts
 from tests.patience import PATIENCE
 
 

@@ -35,7 +35,7 @@ def test_the_assistants_last_message_is_continued_as_the_template_writes_it(name
     assert tokenizer.decode(ids).rstrip().endswith(begun.strip() or ASSISTANT)
 
 
-def test_without_such_a_message_the_model_begins_a_turn():
+def test_after_a_message_of_the_user_the_model_begins_a_turn():
     assert byte_tokenizer().decode(prompt_tokens(byte_tokenizer(), ASKED)) == "<s>[user]hi\n[assistant]"
 
 

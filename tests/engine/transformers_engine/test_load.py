@@ -78,7 +78,7 @@ def test_a_folder_loads(folder):
         assert engine.numerics["dtype"] == "float32"
 
 
-def test_bfloat16_loads_and_says_so(folder):
+def test_bfloat16_is_loaded_and_reported(folder):
     with load_engine(folder, dtype="bfloat16") as engine:
         assert engine.numerics["dtype"] == "bfloat16"
 
@@ -112,7 +112,7 @@ def test_a_cached_hub_model_loads_by_its_id(folder, tmp_path):
     assert done.stdout.strip() == "someone/tiny", done.stderr[-2000:]
 
 
-def test_a_model_that_is_not_there_is_a_sentence(tmp_path):
+def test_a_missing_model_is_refused_in_a_sentence(tmp_path):
     for name in (tmp_path, tmp_path / "none", "./none", tmp_path / "none.gguf"):
         with pytest.raises(ModelLoadError, match="there is no"):
             load_engine(name)
@@ -120,7 +120,7 @@ def test_a_model_that_is_not_there_is_a_sentence(tmp_path):
         load_engine("no/such")
 
 
-def test_a_folder_that_is_no_causal_lm_is_a_sentence(tmp_path):
+def test_a_folder_without_a_causal_lm_is_refused_in_a_sentence(tmp_path):
     BertModel(BertConfig(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, vocab_size=30)).save_pretrained(
         tmp_path
     )
@@ -129,7 +129,7 @@ def test_a_folder_that_is_no_causal_lm_is_a_sentence(tmp_path):
         load_engine(tmp_path)
 
 
-def test_broken_weights_are_a_sentence(folder, tmp_path):
+def test_broken_weights_are_refused_in_a_sentence(folder, tmp_path):
     for part in folder.iterdir():
         (tmp_path / part.name).write_bytes(part.read_bytes())
     (tmp_path / "model.safetensors").write_bytes(b"not safetensors")
@@ -137,7 +137,7 @@ def test_broken_weights_are_a_sentence(folder, tmp_path):
         load_engine(tmp_path)
 
 
-def test_a_gguf_file_that_is_none_is_a_sentence(tmp_path):
+def test_a_broken_gguf_file_is_refused_in_a_sentence(tmp_path):
     file = tmp_path / "bad.gguf"
     file.write_bytes(b"nothing of the kind")
     with pytest.raises(ModelLoadError, match="GGUF"):
@@ -156,6 +156,6 @@ def test_pickled_weights_are_refused(folder, tmp_path):
 
 
 @pytest.mark.parametrize(("option", "value"), [("dtype", "int3"), ("device", "abacus"), ("device", "cuda:99")])
-def test_settings_name_the_value(folder, option, value):
+def test_an_unknown_dtype_or_device_is_named(folder, option, value):
     with pytest.raises(ConfigError, match=value):
         load_engine(folder, **{option: value})
