@@ -18,7 +18,8 @@ from rksc_tot.engine.base import Sampling
 from rksc_tot.engine.jobs.random_streams import Streams
 from rksc_tot.engine.jobs.sampler import Draws, Logits, sample
 from rksc_tot.engine.model.hf_compat import cache_keyword
-from rksc_tot.engine.tokenization.text import decode, encode, label_tokens
+from rksc_tot.engine.tokenization.labels import Pieces, label_trie
+from rksc_tot.engine.tokenization.text import continuation, decode, encode
 
 SAMPLING = Sampling(temperature=1.0)
 LABELS = ("yes", "no")
@@ -32,6 +33,18 @@ class Work:
     question: str
     streams: tuple[int, ...]
     new: int
+
+
+def label_tokens(tokenizer: PreTrainedTokenizerBase, question: str) -> tuple[list[int], ...]:
+    """For each of :data:`LABELS` the tokens that write it after a question, where one token does."""
+
+    def tokens(text: str) -> list[int]:
+        return continuation(tokenizer, text)
+
+    trie = label_trie(tokens, question, LABELS, Pieces(tokenizer, len(tokenizer)), tokenizer.unk_token_id)
+    if not trie.flat:
+        raise ValueError(f"this tokenizer writes {' or '.join(LABELS)} in more than one token")
+    return tuple(map(list, trie.first))
 
 
 class Replies(NamedTuple):
@@ -54,7 +67,7 @@ class Plain:
         prompt = self._rows(work.prompt, len(work.streams))
         cache = self._cache()
         written = self._decode(work, cache, self._last_logits(prompt, cache))
-        return self._replies(written, self._reread(work, prompt, written))
+        return self._replies(work, written, self._reread(work, prompt, written))
 
     @torch.inference_mode()
     def prefix_cache(self, work: Work) -> Replies:
@@ -62,7 +75,7 @@ class Plain:
         cache = self._cache()
         logits = self._last_logits(self._rows(work.prompt, 1), cache)
         written = self._decode(work, cache, logits)
-        return self._replies(written, self._reread(work, self._rows(work.prompt, len(work.streams)), written))
+        return self._replies(work, written, self._reread(work, self._rows(work.prompt, len(work.streams)), written))
 
     @torch.inference_mode()
     def continued_cache(self, work: Work) -> Replies:
@@ -71,7 +84,7 @@ class Plain:
         logits = self._last_logits(self._rows(work.prompt, 1), cache)
         written = self._decode(work, cache, logits)
         unread = torch.cat([written[:, -1:], self._rows(work.question, len(written))], 1)  # the last token, too
-        return self._replies(written, self._last_logits(unread, cache))
+        return self._replies(work, written, self._last_logits(unread, cache))
 
     def _decode(self, work: Work, cache: DynamicCache, logits: Tensor) -> Tensor:
         """Tokens ``[B, new]``; ``logits [B or 1, V]`` follow the prompt."""
@@ -106,9 +119,9 @@ class Plain:
         """The same ids ``[count, T]`` for every branch."""
         return torch.tensor([encode(self.tokenizer, text)], device=self.model.device).repeat(count, 1)
 
-    def _replies(self, written: Tensor, logits: Tensor) -> Replies:
+    def _replies(self, work: Work, written: Tensor, logits: Tensor) -> Replies:
         probabilities = logits.double().softmax(-1)
-        first, second = (probabilities[:, ids].sum(-1) for ids in label_tokens(self.tokenizer, LABELS))
+        first, second = (probabilities[:, ids].sum(-1) for ids in label_tokens(self.tokenizer, work.question))
         texts = [decode(self.tokenizer, tokens) for tokens in written.tolist()]
         return Replies(texts, (first / (first + second)).tolist())
 

@@ -10,12 +10,12 @@ from pathlib import Path
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from benchmarks.common.baselines import LABELS
+from benchmarks.common.baselines import LABELS, label_tokens
 from benchmarks.common.random_models import SHAPES, random_model, word_tokenizer
 from benchmarks.peers.search import PeerProblem
 from rksc_tot.core.errors import UnsupportedModel
 from rksc_tot.engine.tokenization.chat import prompt_tokens
-from rksc_tot.engine.tokenization.text import continuation, decode, encode, label_tokens
+from rksc_tot.engine.tokenization.text import continuation, decode, encode
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Subject:
 
     def problem(self, prompt: str) -> PeerProblem:
         """A prompt in token ids, as the engine reads it."""
-        first, second = label_tokens(self.tokenizer, LABELS)
+        first, second = label_tokens(self.tokenizer, self.question)
         question = continuation(self.tokenizer, self.question)
         return PeerProblem(prompt_tokens(self.tokenizer, prompt), question, (first, second))
 

@@ -23,13 +23,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from benchmarks.common.baselines import LABELS, SAMPLING, Plain
+from benchmarks.common.baselines import LABELS, SAMPLING, Plain, label_tokens
 from benchmarks.common.random_models import SHAPES
 from benchmarks.common.report import Quick, Report
 from benchmarks.speed.paper import plain_and_engine, ratio, work
 from rksc_tot.core.seeds import stream_keys
 from rksc_tot.engine.base import Account, GenerateRequest, LabelRequest
-from rksc_tot.engine.tokenization.text import encode, label_tokens
+from rksc_tot.engine.tokenization.text import encode
 from rksc_tot.engine.transformers_engine.engine import TransformersEngine
 
 PROMPT = THOUGHT = 16
@@ -90,7 +90,7 @@ class Checked:
         ids = torch.tensor([encode(tokenizer, text + self.question)], device=model.device)
         with torch.inference_mode():
             logits = model(input_ids=ids, use_cache=False, logits_to_keep=1).logits[0, -1]
-        first, second = (logits.double().softmax(-1)[found].sum() for found in label_tokens(tokenizer, LABELS))
+        first, second = (logits.double().softmax(-1)[ids].sum() for ids in label_tokens(tokenizer, self.question))
         return Cost(ids.numel(), time.perf_counter() - start, float(first / (first + second)))
 
 

@@ -9,6 +9,8 @@ from rksc_tot.engine.base import Account, LabelRequest, LabelScores
 from rksc_tot.engine.jobs.job import Job
 from rksc_tot.engine.jobs.layer_readers import LayerQuestion
 from rksc_tot.engine.jobs.sampler import Logits
+from rksc_tot.engine.tokenization.labels import LabelTrie, Prefix
+from rksc_tot.policies.early_exit.cgee import Reading
 
 
 class Distribution(Job):
@@ -40,70 +42,110 @@ class Distribution(Job):
 
 
 class Labelling(Distribution):
-    """One :class:`LabelRequest`: what comes after a question, which is scratch and begins at ``asked_from``.
+    """One :class:`LabelRequest`.
 
-    ``labels``: the token ids of the spellings of each. ``layers``: of the model. ``watched``: it is read between the layers.
+    The question and the spellings of the labels are scratch on the path. One pass computes the question; where labels have more
+    than one token, a second one computes the inner tokens of all spellings. A label that was decided between the layers of the
+    first pass (*watched*) has no second one.
+
+    Attributes
+    ----------
+    trie
+        The spellings of the labels, as tokens after the question.
+    layers
+        Decoder layers of the model.
+    exit, trace
+        As in the request.
+    watched
+        Whether the labels are to be read between the layers.
+    nodes
+        The segments at whose ends the next token is read, by node of the trie.
     """
 
     asks = True
 
     def __init__(
-        self,
-        tree: PrefixTree,
-        base: Segment,
-        account: Account,
-        asked_from: int,
-        request: LabelRequest,
-        labels: Mapping[str, list[int]],
-        layers: int,
+        self, tree: PrefixTree, at: Segment, account: Account, request: LabelRequest, trie: LabelTrie, layers: int
     ) -> None:
-        super().__init__(tree, base, account, asked_from, request.aside)
-        self.asked_from = asked_from
-        self.labels = labels
+        """``at``: the end of the path that is asked about."""
+        super().__init__(tree, tree.walk(at, trie.question), account, at.end, request.aside)
+        self.trie = trie
         self.layers = layers
         self.exit = request.exit
         self.trace = request.trace
         self.watched = self.trace or self.exit is not None
-        self.leaves_from = asked_from if self.watched else None
+        self.leaves_from = at.end if self.watched else None
+        self.nodes: dict[Prefix, Segment] = {(): self.base}
+        for node in trie.nodes[1:]:
+            self.nodes[node] = tree.walk(self.nodes[node[:-1]], node[-1:])
+            tree.hold(self.nodes[node])
+        self._seen: list[Reading] = []
+
+    def tips(self) -> list[Segment]:
+        return list(self.nodes.values())
+
+    def wanted(self) -> list[Segment]:
+        """The question; once it has been answered, the spellings, longest first, so that one block takes all on the way."""
+        return [self.base] if self.lacks(self.base) else self.tips()[:0:-1]
 
     def lacks(self, tip: Segment) -> bool:
-        """Whether logits are missing; what is watched is answered by the pass itself."""
+        """Whether logits are missing. The pass itself answers what is read between its layers."""
         return self.watched or super().lacks(tip)
 
-    def read(self, logits: Logits, row: int) -> LabelScores:
-        """Aggregate the spellings of each label; what fell elsewhere is ``outside``."""
-        exact = self.base.exact and not self.base.borrows
-        self.book_answer(self.layers, exact)
-        mass = {label: float(logits.logprobs(row, ids).exp().sum()) for label, ids in self.labels.items()}
-        inside = sum(mass.values())
-        if inside <= 0:
-            return LabelScores(dict.fromkeys(mass, 1 / len(mass)), 1.0, exact=exact)
-        return LabelScores({label: p / inside for label, p in mass.items()}, max(0.0, 1 - inside), exact=exact)
+    def advance(
+        self, logits: Logits, row: Mapping[Segment, int], tokens: Sequence[int], logprobs: Sequence[float]
+    ) -> None:
+        """Read the probabilities of whole labels."""
+        exact = all(segment.exact and not segment.borrows for segment in self.nodes.values())
+        found, outside = self.trie.read(lambda node, ids: logits.logprobs(row[self.nodes[node]], list(ids)))
+        inside = sum(found)
+        shares = [p / inside for p in found] if inside > 0 else [1 / len(found)] * len(found)
+        trace = (*(tuple(reading) for _, reading in self._seen), tuple(shares)) if self.trace else None
+        self._answer(self.layers, shares, outside if inside > 0 else 1.0, exact, trace)
 
     def awaited(self) -> Collection[Segment]:
-        """Nothing where the labels are read between the layers."""
+        """Nothing while the labels are read between the layers."""
         return () if self.watched else super().awaited()
 
     def layer_question(self, rows: range, exact: bool) -> LayerQuestion | None:
-        """The labels as a question to the layers of a pass."""
-        labels = tuple(map(tuple, self.labels.values()))
-        exact = exact and not self.base.borrows
-        return LayerQuestion(rows, labels, self.layers, self.exit, self.trace, exact) if self.watched else None
+        """The first tokens of the labels as a question to the layers of a pass."""
+        if not self.watched:
+            return None
+        return LayerQuestion(rows, self.trie.first, self.layers, self.exit, self.trace, exact and not self.base.borrows)
 
     def answer(self, question: LayerQuestion) -> None:
-        """End with what the layers of a pass said."""
-        layer, probabilities = question.seen[-1]
-        trace = tuple(tuple(reading) for _, reading in question.seen) if self.trace else None
-        labels = dict(zip(self.labels, probabilities, strict=True))
-        self.book_answer(layer, question.exact)
-        self.end(LabelScores(labels, question.outside, layer, trace, question.exact))
-
-    def book_answer(self, layer: int, exact: bool) -> None:
-        """Note after how many layers the answer was read, and whether it is that of the full path."""
-        if self.aside:
+        """End with what the layers of a pass said, unless more than the first tokens of the labels is to be read."""
+        layer, shares = question.seen[-1]
+        if question.left or self.trie.flat:
+            trace = tuple(tuple(reading) for _, reading in question.seen) if self.trace else None
+            self._answer(layer, shares, question.outside, question.exact, trace)
             return
-        ledger = self.account.ledger
-        ledger.scores.acted += not exact
-        ledger.verifier_layers += layer
-        ledger.verifier_layers_full += self.layers
-        ledger.layer_exit.acted += layer < self.layers
+        self._seen = question.seen[:-1]
+        self.watched, self.leaves_from = False, None
+
+    def _answer(
+        self,
+        layer: int,
+        shares: Sequence[float],
+        outside: float | None,
+        exact: bool,
+        trace: tuple[tuple[float, ...], ...] | None,
+    ) -> None:
+        """End with label probabilities; note after how many layers they were read, and whether they are those of the full path."""
+        if not self.aside:
+            ledger = self.account.ledger
+            ledger.scores.acted += not exact
+            ledger.verifier_layers += layer
+            ledger.verifier_layers_full += self.layers
+            ledger.layer_exit.acted += layer < self.layers
+        labels = dict(zip(self.trie.labels, shares, strict=True))
+        self.end(LabelScores(labels, outside, layer if self.watched else None, trace, exact))
+
+    def close(self) -> None:
+        """Let go of the tree; drop the rows of the spellings and of the question."""
+        self.leave()
+        self.tree.drop(self.base)
+        floor = self.scratch_from or 0
+        for segment in (*self.nodes.values(),)[::-1]:
+            if segment.start >= floor:  # a question that merges with its labels has no tokens of its own
+                self.tree.discard(segment, floor)

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from rksc_tot.core.errors import ContextOverflow, EngineError
 from rksc_tot.core.task import Message, Prompt
-from rksc_tot.engine.tokenization.chat import following_tokens, prompt_tokens
-from rksc_tot.engine.tokenization.text import continuation, label_tokens
+from rksc_tot.engine.tokenization.chat import following_text, following_tokens, prompt_tokens
+from rksc_tot.engine.tokenization.labels import LabelTrie, Pieces, label_trie
+from rksc_tot.engine.tokenization.text import continuation, encode
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
+
+
+TRIES = 1024  # label tries remembered
 
 
 class PathTokenizer:
@@ -38,7 +43,8 @@ class PathTokenizer:
         self.tokenizer = tokenizer
         self.vocabulary = vocabulary
         self.context = context
-        self._labels: dict[tuple[str, ...], list[list[int]]] = {}
+        self._pieces = Pieces(tokenizer, vocabulary)
+        self._trie = lru_cache(TRIES)(self._label_trie)
 
     def prompt(self, prompt: Prompt) -> list[int]:
         """Tokens of a prompt; at least one token of the context is left free."""
@@ -62,18 +68,29 @@ class PathTokenizer:
     def question(self, messages: Sequence[Message] | None, words: Prompt, length: int) -> list[int]:
         """Tokens of a question after a path of ``length`` tokens that began with ``messages`` (None: with plain text)."""
         ids = following_tokens(self.tokenizer, messages, words)
-        if length + len(ids) > self.context:
-            raise ContextOverflow(
-                f"a path of {length} tokens and a question of {len(ids)} exceed the context of {self.context}",
-                hint="shorten the question or the thoughts",
-            )
+        self._fits(length, len(ids))
         return self._known(ids)
 
-    def labels(self, labels: tuple[str, ...]) -> list[list[int]]:
-        """For each label the token ids that it may begin with; see :func:`~rksc_tot.engine.tokenization.text.label_tokens`."""
-        if labels not in self._labels:
-            self._labels[labels] = label_tokens(self.tokenizer, labels)
-        return self._labels[labels]
+    def labels(
+        self, messages: Sequence[Message] | None, words: Prompt, labels: tuple[str, ...], length: int
+    ) -> LabelTrie:
+        """Tokens of such a question, and of the labels after it."""
+        trie = self._trie(following_text(self.tokenizer, messages, words), isinstance(words, str), labels)
+        self._fits(length, len(trie.question) + len(trie.nodes[-1]))
+        return trie
+
+    def _fits(self, length: int, more: int) -> None:
+        if length + more > self.context:
+            raise ContextOverflow(
+                f"a path of {length} tokens and a question of {more} exceed the context of {self.context}",
+                hint="shorten the question or the thoughts",
+            )
+
+    def _label_trie(self, question: str, plain: bool, labels: tuple[str, ...]) -> LabelTrie:
+        def tokens(text: str) -> list[int]:
+            return self._known(continuation(self.tokenizer, text) if plain else encode(self.tokenizer, text))
+
+        return label_trie(tokens, question, labels, self._pieces, self.tokenizer.unk_token_id)
 
     def _known(self, ids: list[int]) -> list[int]:
         if ids and max(ids) >= self.vocabulary:

@@ -1,4 +1,4 @@
-"""Between text and tokens: continuations, stop strings that may span tokens, labels."""
+"""Between text and tokens: continuations, and stop strings that may span tokens."""
 
 from __future__ import annotations
 
@@ -133,39 +133,3 @@ def cut_at(ends: Sequence[int], text: str, length: int) -> Cut:
             break
         kept, reached = kept + 1, end
     return Cut(kept, text[reached:length])
-
-
-def spellings(label: str) -> list[str]:
-    """The ways a model may begin to write a label: with and without a space, as it is and capitalised."""
-    forms = dict.fromkeys((label, label.capitalize(), label.lower(), label.upper()))
-    return [space + form for form in forms for space in ("", " ")]
-
-
-def label_tokens(tokenizer: PreTrainedTokenizerBase, labels: Sequence[str]) -> list[list[int]]:
-    """For each label the ids of the first tokens of its spellings; single-token spellings alone where there are any.
-
-    Raises
-    ------
-    EngineError
-        If two labels begin with the same tokens, so that one next-token distribution cannot tell them apart.
-    """
-    if len(labels) < 2 or len(set(labels)) < len(labels) or not all(label.strip() for label in labels):
-        raise EngineError(f"labels {list(labels)} are not two or more different words")
-    chosen = [_first_tokens(tokenizer, label) for label in labels]
-    for label, own in zip(labels, chosen, strict=True):
-        others = [other for other, ids in zip(labels, chosen, strict=True) if other != label and own & ids]
-        if others or not own:
-            raise EngineError(
-                f"label {label!r} cannot be told from {', '.join(map(repr, others)) or 'unknown text'} by its first token",
-                hint="choose labels that begin differently",
-            )
-    return [sorted(ids) for ids in chosen]
-
-
-def _first_tokens(tokenizer: PreTrainedTokenizerBase, label: str) -> set[int]:
-    """The tokens a label may begin with: whole spellings where there are any, else the beginning of the label as it is."""
-    encoded = {form: continuation(tokenizer, form) for form in spellings(label)}
-    known = {form: ids for form, ids in encoded.items() if ids and tokenizer.unk_token_id not in ids}
-    whole = {ids[0] for ids in known.values() if len(ids) == 1}
-    as_it_is = {ids[0] for form, ids in known.items() if form in (label, " " + label)}
-    return whole or as_it_is

@@ -232,8 +232,10 @@ class TransformersEngine:
         """Label probabilities of each request, None where the deadline came first; nothing is left in the cache."""
         self._check(*(request.handle for request in requests))
         check_layers(requests, self.name, self.layers, self.forward.no_lens)
-        questions = [self._paths.question(r.handle.messages, r.question, r.handle.length) for r in requests]
-        tokens = [self._paths.labels(r.labels) for r in requests]
+        tries = [self._paths.labels(r.handle.messages, r.question, r.labels, r.handle.length) for r in requests]
+        for request, trie in zip(requests, tries, strict=True):
+            if request.exit is not None or request.trace:
+                trie.check_layers()
         account.ledger.context_tokens += sum(r.handle.length for r in requests if not r.aside)
 
         def make() -> list[Labelling]:
@@ -241,10 +243,9 @@ class TransformersEngine:
             copies = AuditPaths(tree)
             return [
                 Labelling(
-                    tree, tree.walk(copies.path(r.handle) if r.aside else r.handle.segment, question),
-                    account, r.handle.length, r, dict(zip(r.labels, ids, strict=True)), self.forward.depth,
+                    tree, copies.path(r.handle) if r.aside else r.handle.segment, account, r, trie, self.forward.depth
                 ).after(r.handle.prompt_end)
-                for r, question, ids in zip(requests, questions, tokens, strict=True)
+                for r, trie in zip(requests, tries, strict=True)
             ]  # fmt: skip
 
         return [job.result for job in await self.engine_thread.run(make)]

@@ -18,7 +18,6 @@ from rksc_tot.core.errors import CacheError
 from rksc_tot.core.seeds import stream_keys
 from rksc_tot.engine import TransformersEngine
 from rksc_tot.engine.base import Account, GenerateRequest, LabelRequest, Sampling
-from rksc_tot.engine.tokenization.text import label_tokens
 from rksc_tot.policies.compression.arborkv import ArborKV
 from rksc_tot.policies.compression.random_attention import RandomAttention
 from rksc_tot.policies.compression.snapkv import SnapKV
@@ -174,10 +173,7 @@ class Program:
     def plain(self, request, path):
         with torch.inference_mode():
             mass = self.shadow.model(input_ids=torch.tensor([path]), use_cache=False).logits[0, -1].double().softmax(-1)
-        of = {
-            label: float(mass[ids].sum())
-            for label, ids in zip(request.labels, label_tokens(TOKENIZER, request.labels), strict=True)
-        }
+        of = {label: float(mass[TOKENIZER.convert_tokens_to_ids(f"Ġ{label}")]) for label in request.labels}
         return {label: part / sum(of.values()) for label, part in of.items()}
 
     async def extend(self):

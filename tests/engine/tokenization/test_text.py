@@ -12,7 +12,6 @@ from rksc_tot.engine.tokenization.text import (
     cut_at,
     find_end,
     find_stop,
-    label_tokens,
     leading_stops,
 )
 from rksc_tot.tasks.game24.tokenizer import build_tokenizer
@@ -110,30 +109,6 @@ def test_seams_between_continuations_change_nothing_before_them(pieces):
     assert tokenizer.decode(ids) == "".join(pieces)
 
 
-def test_all_spellings_of_a_label_are_counted():
-    tokenizer = byte_tokenizer()
-    yes, no = label_tokens(tokenizer, ("yes", "no"))
-    assert set(yes) >= {tokenizer.convert_tokens_to_ids("yes"), tokenizer.convert_tokens_to_ids("Ġyes")}
-    assert not set(yes) & set(no)
-
-
-@pytest.mark.parametrize("labels", [("yes",), ("yes", "yes"), ("yes", " ")])
-def test_labels_must_be_two_different_words(labels):
-    with pytest.raises(EngineError, match="two or more different words"):
-        label_tokens(byte_tokenizer(), labels)
-
-
-@pytest.mark.parametrize("labels", [("yes", "yesterday"), ("no", "nope")])
-def test_a_label_never_loses_its_main_spelling_to_a_longer_one(labels):
-    with pytest.raises(EngineError, match="cannot be told from"):
-        label_tokens(byte_tokenizer(), labels)
-
-
 def test_half_a_surrogate_pair_is_refused():
     with pytest.raises(EngineError, match="is no character"):
         continuation(byte_tokenizer(), "a\ud800")
-
-
-def test_labels_with_the_same_first_token_are_refused():
-    with pytest.raises(EngineError, match="cannot be told from"):
-        label_tokens(byte_tokenizer(), ("quite", "quiet"))
