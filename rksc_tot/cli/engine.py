@@ -10,13 +10,11 @@ if TYPE_CHECKING:
     from rksc_tot.engine.transformers_engine.settings import EngineSettings
 
 
-def open_engine(
-    model: str | None, device: str = "cpu", dtype: str = "float32", settings: EngineSettings | None = None
-) -> Engine:
+def open_engine(model: str | None, device: str, dtype: str, settings: EngineSettings) -> Engine:
     """The engine of a model, loaded without the messages of transformers.
 
-    Importing torch and transformers makes a million objects that stay; without the garbage collector going through them
-    again and again it takes three quarters of the time.
+    Importing torch and transformers makes a million objects that stay. Without a garbage collector that visits them again
+    and again the import takes three quarters of the time.
     """
     gc.disable()
     try:

@@ -13,6 +13,7 @@ from rksc_tot.cli.options.plugins import FORM, plug_in
 from rksc_tot.cli.options.verbose import Verbose
 from rksc_tot.core.errors import ConfigError
 from rksc_tot.core.sizes import kv_bytes
+from rksc_tot.engine.transformers_engine.load import DEVICE, DTYPES
 from rksc_tot.engine.transformers_engine.settings import EngineKeywords, EngineSettings
 
 if TYPE_CHECKING:
@@ -41,10 +42,8 @@ class ModelOptions(CommandOptions):
     model: Annotated[
         str | None, typer.Option(help="A Hub id, a folder or a GGUF file. Default: the embedded model.")
     ] = None
-    device: Annotated[str, typer.Option(help="Where the model runs, such as cpu, cuda or cuda:1.")] = "cpu"
-    dtype: Annotated[str, typer.Option(help="Number format of weights and KV: float32, bfloat16 or float16.")] = (
-        "float32"
-    )
+    device: Annotated[str, typer.Option(help="Where the model runs, such as cpu, cuda or cuda:1.")] = DEVICE
+    dtype: Annotated[str, typer.Option(help=f"Number format of weights and KV: {', '.join(DTYPES)}.")] = DTYPES[0]
     kv_budget: Annotated[str, typer.Option("--kv-budget", help="Memory for KV, such as 64MiB.")] = _default("kv_budget")
 
     def how(self, **settings: Unpack[EngineKeywords]) -> How:

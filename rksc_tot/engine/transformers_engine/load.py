@@ -15,14 +15,15 @@ if TYPE_CHECKING:
     from rksc_tot.engine.transformers_engine.engine import TransformersEngine
 
 EMBEDDED = "embedded"
-DTYPES = ("float32", "bfloat16", "float16")
+DEVICE = "cpu"
+DTYPES = ("float32", "bfloat16", "float16")  # the first is the default
 
 
 def load_engine(
     model: str | os.PathLike[str] | None = None,
     *,
-    dtype: str = "float32",
-    device: str = "cpu",
+    dtype: str = DTYPES[0],
+    device: str = DEVICE,
     revision: str | None = None,
     trust_remote_code: bool = False,
     settings: EngineSettings | None = None,
