@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rksc_tot.api.check_task import check_task
+    from rksc_tot.api.check.check_task import check_task
     from rksc_tot.api.jsonl import read_results
     from rksc_tot.api.outcomes import Outcome, Problem
     from rksc_tot.api.result import Result
@@ -90,7 +90,7 @@ __all__ = [
 ]
 
 _HOME = {
-    "api.check_task": ("check_task",),
+    "api.check.check_task": ("check_task",),
     "api.jsonl": ("read_results",),
     "api.outcomes": ("Outcome", "Problem"),
     "api.result": ("Result",),

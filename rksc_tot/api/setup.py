@@ -10,7 +10,6 @@ from rksc_tot.core.errors import ConfigError, TaskError
 from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code, shown
 from rksc_tot.core.task import Path, Task
 from rksc_tot.engine.base import CompressingEngine, Engine, Sampling
-from rksc_tot.policies.compression.arborkv import ArborKV
 from rksc_tot.search.approximate.fingerprint import weights_of
 from rksc_tot.search.approximate.settings import RKSC
 from rksc_tot.search.expansion import sampling_of
@@ -124,14 +123,9 @@ def verifier_of(verifier: Verifier | str) -> Verifier:
 
 def _check_compression(engine: Engine, task: Task) -> None:
     """Refuse an engine whose compression policy was fitted to another model or task."""
-    fit = (
-        engine.compression.fit
-        if isinstance(engine, CompressingEngine) and isinstance(engine.compression, ArborKV)
-        else None
-    )
-    if fit is not None:
-        name = task.name or type(task).__name__
-        fit.check(model=engine.name, weights=weights_of(engine), layers=engine.layers, task=name)
+    if isinstance(engine, CompressingEngine) and engine.compression is not None:
+        engine.compression.check_task(task.name or type(task).__name__)
+        engine.compression.check_model(engine.name, engine.layers, lambda: weights_of(engine))
 
 
 def _task(task: Task | str) -> Task:

@@ -113,9 +113,8 @@ class EngineOptions(ModelOptions):
         kv_bytes(self.offload_budget, "--offload-budget")
         importable_here(self.eviction)
         policy = None if self.compress is None else plug_in(KEEP, "--compress", self.compress, "streaming:budget=256")
-        fit = getattr(policy, "fit", None)
-        if fit is not None and task is not None:  # the model is looked at once it is there
-            fit.check(model=fit.model, weights=fit.weights, layers=fit.layers, task=task.name or type(task).__name__)
+        if policy is not None and task is not None:  # the model is looked at once it is there
+            policy.check_task(task.name or type(task).__name__)
         return self.how(
             eviction=self.eviction, compress=policy, lossless=self.lossless,
             offload=self.offload, offload_budget=self.offload_budget, offload_folder=self.offload_folder,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -59,6 +59,14 @@ class ArborKV(TreePolicy):
     sinks: int = Field(4, ge=0, description="first tokens of a path that stay")
     tail: int = Field(8, ge=0, description="last tokens of a block that stay")
     within: Literal["attention", "random"] = Field("attention", description="which tokens of a block stay beside these")
+
+    def check_task(self, name: str) -> None:
+        if self.fit is not None:
+            self.fit.check_task(name)
+
+    def check_model(self, name: str, layers: int, weights: Callable[[], str]) -> None:
+        if self.fit is not None:
+            self.fit.check_model(name, layers, weights())
 
     @classmethod
     def from_fit(cls, fit: ArborFit, **settings: Any) -> ArborKV:

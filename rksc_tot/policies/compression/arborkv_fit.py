@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated, ClassVar, Literal, Self
 
 import numpy as np
@@ -58,27 +58,22 @@ class ArborFit(ChecksummedRecord):
             raise ValueError(f"{self.changed} of {self.samples} changed the answer, from which nothing can be fitted")
         return self
 
-    def check(self, *, model: str, weights: str, layers: int, task: str) -> None:
-        """Refuse a model or a task it was not made for; a model by its weights and layers, whatever its name.
+    def check_task(self, name: str) -> None:
+        """Raise ConfigError if it was made for another task."""
+        self._compare("task", self.task, name)
 
-        Raises
-        ------
-        ConfigError
-            It says what differs.
-        """
-        found: Mapping[str, tuple[object, object]] = {
-            "task": (self.task, task),
-            "layers": (self.layers, layers),
-            "weights": (self.weights[:12], weights[:12]),
-        }
-        for what, (made_for, there) in found.items():
-            if made_for != there:
-                dtype = ", and another dtype gives other weights" if what == "weights" and model == self.model else ""
-                raise ConfigError(
-                    f"the {self.kind} was made for something else: {what} {made_for} of {self.model!r},"
-                    f" not {there} of {model!r}{dtype}",
-                    hint=self.again,
-                )
+    def check_model(self, name: str, layers: int, weights: str) -> None:
+        """Raise ConfigError if it was made for another model, told by its weights and layers, whatever its name."""
+        self._compare("layers", self.layers, layers, f" of {name!r}")
+        dtype = ", and another dtype gives other weights" if name == self.model else ""
+        self._compare("weights", self.weights[:12], weights[:12], f" of {name!r}{dtype}")
+
+    def _compare(self, what: str, made_for: object, there: object, whose: str = "") -> None:
+        if made_for != there:
+            raise ConfigError(
+                f"the {self.kind} was made for something else: {what} {made_for} of {self.model!r}, not {there}{whose}",
+                hint=self.again,
+            )
 
 
 def fit(features: ArrayLike, effect: ArrayLike, ridge: float = 1.0) -> tuple[tuple[float, float, float], float]:

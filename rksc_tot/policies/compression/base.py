@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -83,6 +83,12 @@ class CompressionPolicy(Settings, ABC):
     def told(self) -> dict[str, Any]:
         """What it is called and all its settings, as JSON has them."""
         return {"name": self.called, **self.model_dump(mode="json")}
+
+    def check_task(self, name: str) -> None:
+        """Raise ConfigError if the policy was fitted to another task; most policies fit any."""
+
+    def check_model(self, name: str, layers: int, weights: Callable[[], str]) -> None:
+        """Raise ConfigError if the policy was fitted to another model; ``weights`` gives the hash of its weights."""
 
     @property
     def heeds_attention(self) -> bool:

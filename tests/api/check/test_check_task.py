@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from rksc_tot.api.check_task import Finding, check_task
+from rksc_tot.api.check.check_task import Finding, check_task
 from rksc_tot.api.solve import solve
 from rksc_tot.core.errors import TaskError
 from rksc_tot.core.task import Question, Reject, Task, Thought, function_task

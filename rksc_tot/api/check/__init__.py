@@ -1,0 +1,1 @@
+"""A dry run of a task: its methods one by one, and what a model writes for it."""

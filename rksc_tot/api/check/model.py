@@ -1,0 +1,135 @@
+"""What a model writes for a task: one sampled thought, and the greedy path to its end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from rksc_tot.api.check.findings import Findings, thoughts
+from rksc_tot.api.sync import run_async
+from rksc_tot.core.errors import RkscTotError
+from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code, shown
+from rksc_tot.core.seeds import stream_keys
+from rksc_tot.core.task import Path
+from rksc_tot.core.tree import Node
+from rksc_tot.engine.base import Account, Completion, Engine, GenerateRequest, LabelRequest
+from rksc_tot.search import Search
+from rksc_tot.search.expansion import sampling_of
+from rksc_tot.search.validation import question_fault
+
+
+@dataclass(frozen=True)
+class ModelCheck:
+    """Lets a model work on a task; ``found`` gets what came of it."""
+
+    found: Findings
+    engine: Engine
+
+    def sampled(self, problem: Any, prompt: Any) -> str | None:
+        """One thought the model writes after the prompt."""
+        if prompt is None or self.found.erred:
+            self.found.report("missing", "sample", "no thought was sampled, because of the errors above")
+            return None
+        task = self.found.task
+        try:
+            with calling_user_code("the engine", RkscTotError):
+                completion = self._completion(problem, prompt)
+        except (RkscTotError, UserCodeError) as error:
+            self.found.report("error", "sample", str(error))
+            return None
+        if completion.finish == "eos" and not completion.text.strip():
+            ended = "the model ended its text right after the prompt: end the prompt so that something must follow"
+            self.found.report("missing", "sample", ended)
+            return None
+        if completion.finish == "length" and not task.accept_truncated:
+            limit = f"max_thought_tokens {task.max_thought_tokens}"
+            self.found.report(
+                "missing", "sample", f"{shown(completion.text)} was cut off at {limit}: raise it, or correct stop"
+            )
+        else:
+            self.found.report("ok", "sample", f"the model wrote {shown(completion.text)} ({completion.finish})")
+        return completion.text
+
+    def followed(self, problem: Any) -> Path | None:
+        """The model's greedy path, if it is a solution."""
+        if self.found.erred:
+            return None
+        try:
+            with calling_user_code("the engine", RkscTotError):
+                return run_async(self._follow(problem))
+        except (RkscTotError, UserCodeError) as error:
+            self.found.report("error", "greedy path", str(error))
+            return None
+
+    async def _follow(self, problem: Any) -> Path | None:
+        from rksc_tot.verifiers import Likelihood
+
+        search = Search(self.found.task, problem, self.engine, Likelihood())
+        try:
+            node = search.root
+            while not node.finished and node.depth < search.max_depth:
+                children = await search.expand([node], 1, temperature=0, merge=False)
+                if not children:
+                    break
+                [node] = children
+                if node.depth == 1:
+                    await self._ask(search, node)
+            self._end(search, node)
+            return search.path(node) if node.finished else None
+        finally:
+            search.close()
+
+    def _end(self, search: Search, node: Node) -> None:
+        """Say how the greedy path ended."""
+        length = thoughts(node.depth)
+        if node.finished:
+            self.found.report("ok", "greedy path", f"the model's greedy path is a solution after {length}")
+        elif search.fault is not None:
+            self.found.report("error", "greedy path", f"{search.fault} in the model's greedy path, after {length}")
+        elif search.rejections:
+            self.found.report(
+                "missing",
+                "greedy path",
+                f"the model's greedy path ends after {length}: {next(iter(search.rejections))}",
+            )
+        else:
+            never = f"is_solution was never true in {length} of the model's greedy path, which max_thoughts ended"
+            self.found.report("missing", "is_solution", never)
+
+    async def _ask(self, search: Search, node: Node) -> None:
+        """Put the task's question to the model, unless something is wrong with it anyway."""
+        question = (
+            None if self.found.failed("question") else self.found.call("question", search.problem, search.path(node))
+        )
+        if question is None or question_fault(question):
+            return
+        request = LabelRequest(node._handle, question.text, tuple(question.labels))
+        try:
+            with calling_user_code("the engine", RkscTotError):
+                [scores] = await search.engine.label([request], search.account)
+        except (RkscTotError, UserCodeError) as error:
+            self.found.report("error", "question", str(error))
+            return
+        if scores is not None and (scores.outside or 0.0) > 0.5:
+            labels = ", ".join(map(repr, question.labels))
+            outside = f"the model gave {scores.outside:.0%} to something else than the labels {labels}"
+            self.found.report("missing", "question", f"{outside}: ask so that a label comes next")
+
+    def _completion(self, problem: Any, prompt: Any) -> Completion:
+        task, account = self.found.task, Account()
+        handle = self.engine.open(prompt, account)
+        try:
+            request = GenerateRequest(
+                handle,
+                stream_keys([0], "check_task", str(problem)),
+                sampling_of(task, {}),
+                task.max_thought_tokens,
+                tuple(task.stop),
+                task.keep_stop,
+                task.skip_blank,
+            )
+            [[completion]] = run_async(self.engine.generate([request], account))
+            self.engine.release(completion.handle)
+        finally:
+            self.engine.release(handle)
+        return completion
