@@ -1,7 +1,14 @@
-"""The one account of a search: tokens, bytes, seconds, what sharing saved.
+"""The account of one search: tokens, bytes, seconds, and what sharing saved.
 
-A *row* is one token in one forward pass. Every row is booked once: as a prefill row (a token of the prompt or of a path
-that is computed so that its KV is stored), or as a verifier row (scratch, never stored).
+A *row* is one token in one forward pass. Every row is booked once, by one of these methods:
+
+========================== =======================================================================
+``Ledger.book_rows``       a token of a prompt or path, computed so that its KV is stored
+``Ledger.book_question``   a token of a verifier's question
+``Ledger.book_reply``      a token of a prompt for proposals, or of the reply
+``Verified.book_rows``     a token of a draft
+``CompressedKV.book_rows`` a token of an audit; also, beside the above, one computed from compressed KV
+========================== =======================================================================
 """
 
 from __future__ import annotations
@@ -16,8 +23,14 @@ from pydantic import BaseModel, Field
 class Lossy(BaseModel):
     """How often an approximation acted, and what its audit found.
 
-    ``acted``: times it acted. ``audited``: of those, how many were also done in full. ``flips``: of those audited, how many
-    decisions came out otherwise.
+    Attributes
+    ----------
+    acted
+        Times it acted.
+    audited
+        How many of these were also done exactly.
+    flips
+        How many audited decisions came out otherwise.
     """
 
     acted: int = 0
@@ -30,53 +43,118 @@ class Lossy(BaseModel):
         return self.flips / self.audited if self.audited else None
 
 
-class SharedKV(Lossy):
-    """An approximate sharing of KV; what its audit found is about the next token.
+class Diverging(Lossy):
+    """An approximation whose audit compares probability distributions.
 
-    ``acted``, ``audited``, ``flips``: as in :class:`Lossy`; the decision is the label the model chooses after either of two
-    siblings where the task has a question, else the likeliest next token. ``tokens``: those whose KV was taken over and so not
-    computed, or, of siblings, was given back. ``kl``: the
-    sum over the audited of KL(exact || shared) of the next token, nats. ``top1``: of those audited, how many had the same
-    likeliest next token. ``sent_back``: how often it was tried and not taken.
+    Attributes
+    ----------
+    kl
+        Sum of KL(exact || approximate) over all audits, nats.
+    """
+
+    kl: float = 0.0
+
+    def book_audit(self, kl: float, flipped: bool) -> None:
+        """Book an audit."""
+        self.audited += 1
+        self.kl += kl
+        self.flips += flipped
+
+
+class SharedKV(Diverging):
+    """KV that is shared although tokens differ. Its audit compares the next token.
+
+    Attributes
+    ----------
+    acted, audited, flips, kl
+        As in :class:`Diverging`. The decision of merged siblings is the label that the model chooses after either of them, where
+        the task has a question; otherwise it is the likeliest next token.
+    tokens
+        Of prompts: tokens whose KV was reused and so not computed. Of siblings: tokens whose KV was given back.
+    top1
+        Audits in which the likeliest next token is the same.
+    sent_back
+        Times that sharing was tried and not kept.
     """
 
     tokens: int = 0
-    kl: float = 0.0
     top1: int = 0
     sent_back: int = 0
 
+    def book_sharing(self, tokens: int) -> None:
+        """Book tokens whose KV is shared."""
+        self.acted += 1
+        self.tokens += tokens
 
-class CompressedKV(Lossy):
-    """KV that a compression policy let go of.
+    def book_audit(self, kl: float, flipped: bool, top1: bool = False) -> None:
+        """Book an audit. ``top1``: whether the likeliest next token is the same."""
+        super().book_audit(kl, flipped)
+        self.top1 += top1
 
-    ``acted``: how often a path or a thought was reduced. ``tokens``: those whose KV was let go. ``rows``: computed upon a
-    reduced path, so not exact. ``audited``: thoughts whose next token was also computed upon the full path; ``flips``: of
-    those, how many had another likeliest next token. ``kl``: the sum over them of KL(full || reduced), nats. ``audit_rows``:
-    computed for audits.
+
+class CompressedKV(Diverging):
+    """KV that a compression policy dropped.
+
+    Attributes
+    ----------
+    acted
+        Times that a path or a thought was compressed.
+    tokens
+        Tokens whose KV was dropped.
+    rows
+        Rows computed from compressed KV, so not exact.
+    audited
+        Thoughts whose next token was also computed from all KV of their path.
+    flips
+        Audits in which the likeliest next token is another one.
+    audit_rows
+        Rows computed for audits.
     """
 
     tokens: int = 0
     rows: int = 0
     audit_rows: int = 0
-    kl: float = 0.0
+
+    def book_drop(self, tokens: int) -> None:
+        """Book the compression of a path or a thought. ``tokens``: those whose KV was dropped."""
+        self.acted += 1
+        self.tokens += tokens
+
+    def book_rows(self, rows: int, *, exact: bool, audit: bool) -> None:
+        """Book rows by the KV that they were computed from. ``audit``: whether they are an audit's, booked nowhere else."""
+        self.rows += 0 if exact else rows
+        self.audit_rows += rows if audit else 0
 
 
-class ApproximateScores(Lossy):
-    """Label questions of verifiers that were answered upon approximate KV.
+class ApproximateScores(Diverging):
+    """Label questions of verifiers that were answered from approximate KV.
 
-    ``acted``: those answered upon KV that a compression policy reduced, or that was taken over from another wording. ``audited``:
-    of those, where there is a compression policy, how many were also asked upon all KV of their path; ``flips``: of those, how many
-    had another likeliest label. ``kl``: the sum over them of KL(full || approximate) of the labels, nats.
+    Attributes
+    ----------
+    acted
+        Questions answered from compressed KV, or from KV reused under another wording of the prompt.
+    audited
+        How many of these were also asked on all KV of their path. There are audits only with a compression policy.
+    flips
+        Audits in which the likeliest label is another one.
     """
-
-    kl: float = 0.0
 
 
 class Verified(BaseModel):
-    """Tokens drafted upon reduced KV and verified upon all of it (VeriCache): nothing of it is in the result.
+    """Tokens that were drafted on compressed KV and verified on all of it (VeriCache). Results do not depend on them.
 
-    ``drafted`` = ``accepted`` + ``rejected``, tokens of branches: those that were drawn in earnest as drafted, and the others.
-    ``rounds``: how often a generation was verified; ``rows``: computed for drafts.
+    Attributes
+    ----------
+    drafted
+        Tokens of branches that were drafted; the sum of ``accepted`` and ``rejected``.
+    accepted
+        Drafted tokens that the branch drew in the end.
+    rejected
+        The other drafted tokens.
+    rounds
+        Times that a generation was verified.
+    rows
+        Rows computed for drafts.
     """
 
     drafted: int = 0
@@ -90,40 +168,80 @@ class Verified(BaseModel):
         """Share of the drafted tokens that were accepted, None before the first."""
         return self.accepted / self.drafted if self.drafted else None
 
+    def book_rows(self, rows: int) -> None:
+        """Book rows of a draft."""
+        self.rows += rows
+
+    def book_round(self, drafted: int) -> None:
+        """Book drafted tokens that are verified from now on."""
+        self.rounds += 1
+        self.drafted += drafted
+
 
 class Ledger(BaseModel):
     """Counters of one search. All are whole numbers but ``seconds`` and the sums ``kl``.
 
-    They are about this search on this engine as it found it: KV that earlier searches left resident is used, not computed
-    again, so figures are compared on a fresh engine or after ``engine.clear()``.
+    KV that earlier searches left resident is used, not computed again: compare figures on a fresh or cleared engine.
 
-    ``tokens_sampled``: drawn by all branches, as any framework would count completion tokens.
-    ``prefill_tokens``: rows computed for tokens of prompt and paths, decode steps included; their KV is stored.
-    ``distinct_tokens``: different (path, token) pairs whose KV has been stored at least once; equal to ``prefill_tokens``
-    unless something was computed twice.
-    ``recomputed_tokens``: rows computed again, after an eviction or, a row a time, where a path is walked again whose logits
-    are gone.
-    ``context_tokens``: what re-prefilling would cost: for every expansion and every verification the length of prompt plus
-    path. ``context_computed``: rows of prompt and paths that were computed outside decoding, its counterpart.
-    ``verifier_tokens``: scratch rows of verifier questions, and tokens sampled by verifiers. ``verifier_calls``: nodes a
-    verifier was asked about. ``proposal_tokens``: scratch rows of *propose* prompts and replies, which are on no path.
-    ``forward_passes``: passes that computed something for this search; several searches may share one.
-    ``evicted_tokens``: resident tokens that went to make room for this search.
-    ``restored_tokens``: whose KV was copied back from an offload store rather than computed again.
-    ``backoffs``: passes with rows of this search that ran out of memory and were tried again with fewer rows.
-    ``verifier_layers``: decoder layers run for label questions, summed over questions; ``verifier_layers_full``: what that
-    would have been without exits and skips.
-    ``layer_exit``: label questions whose pass stopped at a layer, or would have where it was audited (CGEE). ``verify_skip``:
-    groups of siblings scored by generation confidence, without asking. ``rival_stop``: expansions some of whose branches were
-    not decoded to their end because another was decisive.
-    ``prompt_reuse``: prompts that took over the KV of another wording (ASKS). ``sibling``: thoughts that became one with a sibling
-    of other words.
-    ``compression``: paths and thoughts whose KV a compression policy reduced. ``scores``: answers to verifiers' questions upon such KV.
-    ``verified``: tokens that were drafted first, where the engine is lossless.
-    ``peak_kv_bytes``: most KV resident in the engine during a pass of this search, what other searches left included.
-    ``nodes``: thoughts that became nodes. ``merged``: thoughts that led to a state already in the tree, or became one with a
-    sibling. ``rejected``: thoughts the task turned away, truncated ones included.
-    ``seconds``: wall time by phase: ``expand``, ``score``, ``total``.
+    Attributes
+    ----------
+    tokens_sampled
+        Tokens drawn by all branches, as other frameworks count completion tokens.
+    prefill_tokens
+        Rows of prompts and paths, decode steps included. Their KV is stored.
+    distinct_tokens
+        Different (path, token) pairs whose KV has been stored at least once. Equal to ``prefill_tokens`` unless something was
+        computed twice.
+    recomputed_tokens
+        Rows computed again: after an eviction, or one where a path is walked again whose logits are gone.
+    context_tokens
+        What re-prefilling would cost: the length of prompt plus path, summed over all expansions and verifications.
+    context_computed
+        Rows of prompts and paths that were computed outside decoding, its counterpart.
+    verifier_tokens
+        Rows of verifiers' questions, and tokens sampled by verifiers.
+    verifier_calls
+        Nodes that a verifier was asked about.
+    proposal_tokens
+        Rows of prompts for proposals, and of the replies. They are on no path.
+    forward_passes
+        Passes that computed something for this search. Several searches may share one.
+    evicted_tokens
+        Resident tokens that were evicted to make room for this search.
+    restored_tokens
+        Tokens whose KV was copied back from an offload store instead of computed again.
+    backoffs
+        Passes with rows of this search that ran out of memory and were tried again with fewer rows.
+    verifier_layers
+        Decoder layers run for label questions, summed over questions.
+    verifier_layers_full
+        What ``verifier_layers`` would be without exits and skips.
+    layer_exit
+        Label questions whose pass stopped at a layer, or would have where it was audited (CGEE).
+    verify_skip
+        Groups of siblings that were scored by generation confidence, without a question.
+    rival_stop
+        Expansions some of whose branches were not decoded to their end because another one was decisive.
+    prompt_reuse
+        Prompts that reused the KV of another wording (ASKS).
+    sibling
+        Thoughts that were merged with a sibling of other words.
+    compression
+        Paths and thoughts whose KV a compression policy dropped in part.
+    scores
+        Answers to verifiers' questions from such KV.
+    verified
+        Tokens that were drafted first, where the engine is lossless.
+    peak_kv_bytes
+        Most KV resident in the engine during a pass of this search, including KV that other searches left.
+    nodes
+        Thoughts that became nodes.
+    merged
+        Thoughts that led to a state already in the tree, or were merged with a sibling.
+    rejected
+        Thoughts that the task refused, truncated ones included.
+    seconds
+        Wall time by phase: ``expand``, ``score``, ``total``.
     """
 
     tokens_sampled: int = 0
@@ -155,14 +273,69 @@ class Ledger(BaseModel):
     rejected: int = 0
     seconds: dict[str, float] = Field(default_factory=dict)
 
+    # -- booking -----------------------------------------------------------------------------------------------------
+
+    def book_visit(self, length: int, computed: int = 0) -> None:
+        """Book an expansion or verification of a path. ``computed``: rows of it computed before that, outside a job."""
+        self.context_tokens += length
+        self.context_computed += computed
+
+    def book_rows(self, rows: int, new: int, *, decoded: bool) -> None:
+        """Book rows of a prompt or path.
+
+        Parameters
+        ----------
+        rows
+            How many.
+        new
+            How many of them are stored for the first time ever.
+        decoded
+            Whether they are tokens that were just sampled.
+        """
+        self.prefill_tokens += rows
+        self.distinct_tokens += new
+        self.recomputed_tokens += rows - new
+        self.context_computed += 0 if decoded else rows
+
+    def book_question(self, rows: int) -> None:
+        """Book rows of a verifier's question."""
+        self.verifier_tokens += rows
+
+    def book_reply(self, rows: int) -> None:
+        """Book rows of a prompt for proposals, or of its reply."""
+        self.proposal_tokens += rows
+
+    def book_answer(self, layer: int, layers: int, *, exact: bool = True) -> None:
+        """Book the answer to a label question, read after ``layer`` of ``layers``, from exact KV or not."""
+        self.verifier_layers += layer
+        self.verifier_layers_full += layers
+        self.layer_exit.acted += layer < layers
+        self.scores.acted += not exact
+
+    def book_passes(self, passes: int, kv_bytes: int) -> None:
+        """Book forward passes, and the KV that is resident with them."""
+        self.forward_passes += passes
+        self.peak_kv_bytes = max(self.peak_kv_bytes, kv_bytes)
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Add the wall time of the block to ``seconds[name]``."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
+
+    # -- what the counters say ---------------------------------------------------------------------------------------
+
     @property
     def exact(self) -> bool:
-        """Whether nothing was written or scored upon approximate KV."""
+        """Whether no token was written and no thought scored from approximate KV."""
         return not (self.compression.rows or self.prompt_reuse.acted or self.scores.acted)
 
     @property
     def exact_tokens(self) -> int:
-        """ASKS, exact: rows not computed because the same tokens were there already. Lossless, always on."""
+        """Rows not computed because the same tokens were resident already (exact sharing, always on)."""
         return self.context_tokens - self.context_computed
 
     @property
@@ -175,12 +348,3 @@ class Ledger(BaseModel):
         """Share of the decoder layers of label questions that was not run, 0..1."""
         full = self.verifier_layers_full
         return 1 - self.verifier_layers / full if full else 0.0
-
-    @contextmanager
-    def phase(self, name: str) -> Iterator[None]:
-        """Add the wall time of the block to ``seconds[name]``."""
-        start = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start

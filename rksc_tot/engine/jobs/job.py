@@ -147,22 +147,15 @@ class Job:
 
     def book(self, computed: Sequence[ComputedRows], exact: bool) -> None:
         """Book the rows that a pass has computed for it. ``exact``: whether they were computed from exact KV."""
-        ledger, count = self.account.ledger, sum(part.rows for part in computed)
-        if not exact:
-            ledger.compression.rows += count
-        if self.aside:
-            ledger.compression.audit_rows += count
-            return
-        for start, rows, new in computed:
+        ledger = self.account.ledger
+        ledger.compression.book_rows(sum(part.rows for part in computed), exact=exact, audit=self.aside)
+        for start, rows, new in () if self.aside else computed:
             if self.scratch_from is None or start < self.scratch_from:
-                ledger.prefill_tokens += rows
-                ledger.distinct_tokens += new
-                ledger.recomputed_tokens += rows - new
-                ledger.context_computed += 0 if self.decoding else rows
+                ledger.book_rows(rows, new, decoded=self.decoding)
             elif self.asks:
-                ledger.verifier_tokens += rows
+                ledger.book_question(rows)
             else:
-                ledger.proposal_tokens += rows
+                ledger.book_reply(rows)
 
     # -- room and time -----------------------------------------------------------------------------------------------
 

@@ -133,11 +133,7 @@ class Labelling(Distribution):
     ) -> None:
         """End with label probabilities; note after how many layers they were read, and whether they are those of the full path."""
         if not self.aside:
-            ledger = self.account.ledger
-            ledger.scores.acted += not exact
-            ledger.verifier_layers += layer
-            ledger.verifier_layers_full += self.layers
-            ledger.layer_exit.acted += layer < self.layers
+            self.account.ledger.book_answer(layer, self.layers, exact=exact)
         labels = dict(zip(self.trie.labels, shares, strict=True))
         self.end(LabelScores(labels, outside, layer if self.watched else None, trace, exact))
 

@@ -126,8 +126,8 @@ class PathCompressor(Compressor):
         tokens = [token for segment in lineage for token in segment.tokens]
         rng = selection_rng(self.policy.seed, *tokens)
         kept = chosen(self.policy, view, budget, rng)
-        self.ledger.acted += kept.shape[-1] < len(view)
-        self.ledger.tokens += len(view) - kept.shape[-1]
+        if kept.shape[-1] < len(view):
+            self.ledger.book_drop(len(view) - kept.shape[-1])
         bounds = [int(n) for n in np.cumsum([0, *(len(choice.open) for choice in choices)])]
         if kept.ndim == 1:
             for choice, low, high in zip(choices, bounds, bounds[1:], strict=False):
@@ -259,8 +259,7 @@ class TreeCompressor(Compressor):
         path = [token for above in segment.lineage() for token in above.tokens]
         rng = selection_rng(self.policy.seed, len(segment.slots), *path)
         kept = chosen(self.policy, self._view([choice], 0), max(0, count - len(stay)), rng)
-        self.ledger.acted += 1
-        self.ledger.tokens += len(choice.open) - len(kept)
+        self.ledger.book_drop(len(choice.open) - len(kept))
         self._keep(choice, [int(n) for n in kept])
 
     def _block(self, segment: Segment, standing: ThoughtStats) -> ThoughtBlock:

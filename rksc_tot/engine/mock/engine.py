@@ -199,7 +199,7 @@ class MockEngine:
         fed = [len(text) - len(context) - 1 for text in sampled if text != context]
         self._count(max(fed, default=0), 0, account.ledger)
         if request.suffix is not None:
-            account.ledger.proposal_tokens += len(scratch) + sum(fed)
+            account.ledger.book_reply(len(scratch) + sum(fed))
         completions = []
         for (text, kept, finish, logprob), branches in written.items():
             handle = MockHandle(request.handle.text + kept, request.handle.kept) if request.suffix is None else None
@@ -243,7 +243,7 @@ class MockEngine:
         if not self._visit(request.handle, account):
             return None
         ledger = account.ledger
-        ledger.verifier_tokens += len(render(request.question))
+        ledger.book_question(len(render(request.question)))
         self._count(1, len(render(request.question)), ledger)
         watched = request.trace or request.exit is not None
         asked = request.handle.text, request.question, request.labels
@@ -253,20 +253,15 @@ class MockEngine:
                 found, _ = self._model.read(*asked, layer)
                 seen.append((layer, found))
                 if not request.trace and request.exit is not None and request.exit.decided(seen):
-                    self._book_layers(layer, ledger)
+                    ledger.book_answer(layer, self.layers)
                     return LabelScores(dict(zip(request.labels, found, strict=True)), None, layer)
         found, outside = self._model.read(*asked, None)
-        self._book_layers(self.layers, ledger)
+        ledger.book_answer(self.layers, self.layers)
         return LabelScores(
             dict(zip(request.labels, found, strict=True)),
             None if watched and not request.trace else outside,
             trace=(*(tuple(reading) for _, reading in seen), found) if request.trace else None,
         )
-
-    def _book_layers(self, layer: int, ledger: Ledger) -> None:
-        ledger.verifier_layers += layer
-        ledger.verifier_layers_full += self.layers
-        ledger.layer_exit.acted += layer < self.layers
 
     # -- the account -------------------------------------------------------------------------------------------------
 
@@ -280,19 +275,18 @@ class MockEngine:
         if computed is None:
             account.kv_short = True
             return False
-        account.ledger.context_tokens += handle.length
-        account.ledger.context_computed += computed
+        account.ledger.book_visit(handle.length, computed)
         self._count(computed > 0, 0, account.ledger)
         return True
 
     def _store(self, handle: MockHandle, text: str, account: Account, needed: Collection[str] = ()) -> int | None:
         computed = handle.kept.store(text, account, needed)
-        account.ledger.peak_kv_bytes = max(account.ledger.peak_kv_bytes, self._kv_bytes)
+        account.ledger.book_passes(0, self._kv_bytes)
         self._rows += computed or 0
         return computed
 
     def _count(self, passes: int, rows: int, ledger: Ledger) -> None:
-        ledger.forward_passes += passes
+        ledger.book_passes(passes, 0)
         self._passes += passes
         self._rows += rows
 

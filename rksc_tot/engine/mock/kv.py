@@ -66,13 +66,10 @@ class MockKV:
         int or None
             How many characters were computed; None if ``account`` leaves no room.
         """
-        ledger = account.ledger
         if not self._make_room(len(text) - self.held.shared(text), account, (text, *needed)):
             return None
         computed, distinct = self.held.add(text), self.met.add(text)
-        ledger.prefill_tokens += computed
-        ledger.distinct_tokens += distinct
-        ledger.recomputed_tokens += computed - distinct
+        account.ledger.book_rows(computed, distinct, decoded=True)  # or not: see Ledger.book_visit
         return computed
 
     def fitting(self, text: str, account: Account, needed: Iterable[str] = ()) -> int:

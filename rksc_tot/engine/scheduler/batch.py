@@ -160,8 +160,7 @@ def compute(forward: Forward, tree: PrefixTree, claims: Sequence[ScheduledBlock]
             broken.append(made)
     held = tree.pool.used * forward.arena.bytes_per_row
     for ledger in {id(made.job.account.ledger): made.job.account.ledger for made in claims}.values():
-        ledger.forward_passes += 1
-        ledger.peak_kv_bytes = max(ledger.peak_kv_bytes, held)
+        ledger.book_passes(1, held)
     for n, made in enumerate(claims):
         made.job.book(
             [ComputedRows(part.segment.start, len(part.slots), part.new) for part in made.parts], _exact(made)

@@ -210,7 +210,7 @@ class TransformersEngine:
             [] if r.suffix is None else self._paths.question(r.handle.messages, r.suffix, r.handle.length)
             for r in requests
         ]
-        account.ledger.context_tokens += sum(request.handle.length for request in requests)
+        account.ledger.book_visit(sum(request.handle.length for request in requests))
 
         def make() -> list[Generation]:
             tree = self.cache
@@ -236,7 +236,7 @@ class TransformersEngine:
         for request, trie in zip(requests, tries, strict=True):
             if request.exit is not None or request.trace:
                 trie.check_layers()
-        account.ledger.context_tokens += sum(r.handle.length for r in requests if not r.aside)
+        account.ledger.book_visit(sum(r.handle.length for r in requests if not r.aside))
 
         def make() -> list[Labelling]:
             tree = self.cache

@@ -130,8 +130,5 @@ def compute_rest(
             branch.logits = logits[0].clone()
         if keeper:
             keeper.settle()
-        ledger.forward_passes += 1
-        ledger.prefill_tokens += rows
-        ledger.distinct_tokens += rows
-        ledger.context_computed += rows
-    ledger.peak_kv_bytes = max(ledger.peak_kv_bytes, tree.pool.used * forward.arena.bytes_per_row)
+        ledger.book_passes(1, tree.pool.used * forward.arena.bytes_per_row)
+        ledger.book_rows(rows, rows, decoded=False)

@@ -203,9 +203,8 @@ class ResidentPrompt(Job):
             keeper = StateKeeper([0], [self.base])
             forward.run(forward.plan([last]), self.tree.pool.extent, [keeper])
             keeper.settle()
-            self.account.ledger.forward_passes += 1
-            self.account.ledger.prefill_tokens += 1
-            self.account.ledger.recomputed_tokens += 1
+            self.account.ledger.book_passes(1, 0)
+            self.account.ledger.book_rows(1, 0, decoded=True)
 
     def _pass(self) -> None:
         scheduler = self._scheduler
@@ -235,13 +234,9 @@ def _audit(exact: Tensor, shared: Tensor) -> ReuseAudit:
 def _book(account: Account, decision: ReuseDecision) -> None:
     """Book a decision that kept reused KV, and its audit. A flip is another likeliest next token."""
     record = account.ledger.prompt_reuse
-    record.acted += 1
-    record.tokens += decision.reused
+    record.book_sharing(decision.reused)
     if decision.audit:
-        record.audited += 1
-        record.kl += decision.audit.kl
-        record.top1 += decision.audit.same
-        record.flips += not decision.audit.same
+        record.book_audit(decision.audit.kl, not decision.audit.same, decision.audit.same)
 
 
 async def reuse(

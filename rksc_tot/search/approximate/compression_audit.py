@@ -58,7 +58,7 @@ class CompressionAudit:
             return
         for pair in found:
             if pair is not None:
-                _count(row, pair[0], pair[1])
+                row.book_audit(pair[0], not pair[1])
         self._alarm(
             "compression",
             row,
@@ -84,7 +84,8 @@ class CompressionAudit:
         for (_, reply), wanted in zip(chosen, full, strict=True):
             if wanted is not None:
                 there, got = wanted.probabilities, reply.probabilities
-                _count(row, _divergence(there, got), max(there, key=there.__getitem__) == max(got, key=got.__getitem__))
+                flipped = max(there, key=there.__getitem__) != max(got, key=got.__getitem__)
+                row.book_audit(_divergence(there, got), flipped)
         self._alarm(
             "scores",
             row,
@@ -103,12 +104,6 @@ class CompressionAudit:
     def _alarm(self, topic: str, row: CompressedKV | ApproximateScores, found: str) -> None:
         if row.audited >= ENOUGH and 2 * row.flips > row.audited:
             self._warn(topic, f"{found.format(row.flips, row.audited)}; let the compression policy keep more")
-
-
-def _count(row: CompressedKV | ApproximateScores, divergence: float, same: bool) -> None:
-    row.audited += 1
-    row.kl += divergence
-    row.flips += not same
 
 
 def _divergence(full: Mapping[str, float], got: Mapping[str, float]) -> float:

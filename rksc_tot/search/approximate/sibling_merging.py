@@ -94,8 +94,7 @@ class SiblingMerging:
     def take(self, path: Path, branch: str, handle: Any, into: Node, tokens: int) -> None:
         """Book an alias. Its handle is given back, at once or after the audit; the first of a search is always audited."""
         row = self._account.ledger.sibling
-        row.acted += 1
-        row.tokens += tokens
+        row.book_sharing(tokens)
         self._taken[into.parent or 0] += 1
         first = row.acted == 1 and self._audit > 0  # so that no search goes without an audit
         if first or self._rng("audit", "sibling", branch).random() < self._audit:
@@ -123,10 +122,7 @@ class SiblingMerging:
                 if found is None:
                     continue
                 kl, top1 = found
-                row.audited += 1
-                row.kl += kl
-                row.top1 += top1
-                row.flips += (not top1) if one is None or other is None else one != other
+                row.book_audit(kl, (not top1) if one is None or other is None else one != other, top1)
             if row.audited >= ENOUGH and 2 * row.top1 < row.audited:
                 self._warn(
                     "sibling sharing",

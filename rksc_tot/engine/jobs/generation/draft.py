@@ -68,7 +68,7 @@ class DraftJob(BranchingJob):
 
     def book(self, computed: Sequence[ComputedRows], exact: bool) -> None:
         """Book all rows as those of a draft."""
-        self.account.ledger.verified.rows += sum(part.rows for part in computed)
+        self.account.ledger.verified.book_rows(sum(part.rows for part in computed))
 
     def outgrow(self) -> None:
         """End. The account is not short of KV for that: tokens that are not drafted are generated without a draft."""

@@ -121,8 +121,7 @@ class Drafting:
             ahead.leaves.append(at)
             ahead.start = min(ahead.start, group.tip.end)
             ahead.guesses |= {branch: deque(tokens[known:]) for branch in branches}
-        ledger.drafted += sum(map(len, ahead.guesses.values()))
-        ledger.rounds += 1
+        ledger.book_round(sum(map(len, ahead.guesses.values())))
         self.draft, self.ahead = None, ahead
 
 
