@@ -3,7 +3,6 @@ model gives upon exactly that.
 """
 
 import asyncio
-import copy
 import random
 from contextlib import suppress
 from dataclasses import replace
@@ -63,16 +62,20 @@ def build(family):
     return t.AutoModelForCausalLM.from_config(FAMILIES[family](), dtype=torch.float32).eval()
 
 
-def shadowed(family, tokens=None, route="fast", **options):
-    """An engine with its shadow; ``tokens`` of KV."""
-    model = build(family)
-    plain = copy.deepcopy(model)
+def unshadowed(family, tokens=None, route="fast", **options):
+    """An engine; ``tokens`` of KV."""
     if tokens is not None:
         options["kv_budget"] = tokens * 2 * 2 * 2 * 12 * 4 * (2 if family == "gpt2" else 1)
-    engine = TransformersEngine(model, TOKENIZER, name=family, pack=family != "gpt2", **options)
+    engine = TransformersEngine(build(family), TOKENIZER, name=family, pack=family != "gpt2", **options)
     assert engine.capabilities.route == "fast"
     engine.forward.take(route)
-    return engine, Shadow(engine, plain)
+    return engine
+
+
+def shadowed(family, *room_and_route, **options):
+    """An engine with its shadow."""
+    engine = unshadowed(family, *room_and_route, **options)
+    return engine, Shadow(engine, build(family))
 
 
 class Program:
@@ -283,8 +286,7 @@ async def wander(engine, account):
 
 @pytest.mark.parametrize(("family", "rows"), [("llama", 2048), ("llama", 3), ("mistral", 7)])
 async def test_rehydrated_paths_give_the_bits_they_give_where_nothing_was_reduced(family, rows):
-    engine, _ = shadowed(family)
-    with engine:
+    with unshadowed(family) as engine:
         assert engine.numerics["batch_invariant"]
         plain = await wander(engine, Account())
     engine, shadow = shadowed(family, 90, compress=ONE_SET["arborkv"], max_batch_tokens=rows)
@@ -317,8 +319,10 @@ async def test_a_lossy_path_that_is_rehydrated_is_exact_again(policy):
         assert account.ledger.prefill_tokens == before  # there was nothing to do
 
 
-@pytest.mark.parametrize("rows", [2048, 16, 7, 3, 1])
-@pytest.mark.parametrize("policy", [*PER_HEAD, "streaming"])
+@pytest.mark.parametrize(("policy", "rows"), [
+    *((policy, 2048) for policy in (*PER_HEAD, "streaming")),
+    ("snapkv", 16), ("random_attention", 7), ("streaming", 3), ("random_attention", 1),
+])  # fmt: skip
 async def test_a_path_may_be_made_whole_while_others_write_on_it(policy, rows):
     engine, shadow = shadowed("llama", None, compress={**PER_HEAD, **ONE_SET}[policy], max_batch_tokens=rows)
     with engine:

@@ -12,6 +12,7 @@ from rksc_tot.engine.jobs.random_streams import Streams
 from rksc_tot.engine.jobs.sampler import Draws, Logits, sample
 from rksc_tot.engine.tokenization.text import Written, cut_at, find_end, leading_stops
 from tests.engine.conftest import byte_tokenizer, llama, mistral
+from tests.seeds import seeds
 
 SETTINGS = (
     Sampling(temperature=0),
@@ -81,7 +82,7 @@ async def play(engine, rng):
 
 @pytest.mark.parametrize("make", [llama, mistral])
 @pytest.mark.parametrize(("rows", "tokens"), [(2048, 10_000), (3, 10_000), (64, 60)])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(1, 10))
 async def test_a_random_program_writes_what_a_naive_loop_writes(make, rows, tokens, seed):
     tokenizer = byte_tokenizer()
     budget = tokens * 2 * 3 * 2 * 12 * 4

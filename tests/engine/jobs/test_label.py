@@ -11,7 +11,7 @@ from rksc_tot.engine.model.logit_lens import LogitLens
 from rksc_tot.engine.transformers_engine.handle import KVHandle
 from rksc_tot.policies.asks import PromptReuse
 from rksc_tot.policies.early_exit.cgee import Margins
-from tests.engine.attention.test_exactness_bit import HOT, ONE_SET, PER_HEAD, shadowed
+from tests.engine.attention.test_exactness_bit import HOT, ONE_SET, PER_HEAD, unshadowed
 
 LABELS = ("yes", "no")
 POLICIES = {name: policy for name, policy in {**PER_HEAD, **ONE_SET}.items() if "arborkv" not in name}
@@ -48,8 +48,8 @@ def standing(engine, end):
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("policy", POLICIES)
 async def test_answers_upon_reduced_kv_say_so_and_those_aside_are_what_a_full_path_gives(policy, way):
-    engine, _ = shadowed("llama", compress=POLICIES[policy])
-    plain, _ = shadowed("llama")
+    engine = unshadowed("llama", compress=POLICIES[policy])
+    plain = unshadowed("llama")
     with engine, plain:
         account = Account()
         _, ends = await reduced(engine, account)
@@ -71,7 +71,7 @@ async def test_answers_upon_reduced_kv_say_so_and_those_aside_are_what_a_full_pa
 
 
 async def test_no_rule_stops_a_pass_upon_kv_that_it_was_not_made_for():
-    engine, _ = shadowed("llama", compress=PER_HEAD["random_attention"])
+    engine = unshadowed("llama", compress=PER_HEAD["random_attention"])
     with engine:
         account = Account()
         root, (end, *_) = await reduced(engine, account)
@@ -87,7 +87,7 @@ async def test_no_rule_stops_a_pass_upon_kv_that_it_was_not_made_for():
 
 @pytest.mark.parametrize("way", WAYS)
 async def test_where_a_path_is_made_whole_answers_are_exact_again(way):
-    engine, _ = shadowed("llama", compress=PER_HEAD["random_attention"])
+    engine = unshadowed("llama", compress=PER_HEAD["random_attention"])
     with engine:
         account = Account()
         _, (end, *_) = await reduced(engine, account)
@@ -101,7 +101,7 @@ async def test_where_a_path_is_made_whole_answers_are_exact_again(way):
 
 @pytest.mark.parametrize("aside", [False, True])
 async def test_one_question_aside_and_one_as_usual_do_not_disturb_each_other(aside):
-    engine, _ = shadowed("llama", compress=PER_HEAD["snapkv"])
+    engine = unshadowed("llama", compress=PER_HEAD["snapkv"])
     with engine:
         account = Account()
         root, ends = await reduced(engine, account)
@@ -114,7 +114,7 @@ async def test_one_question_aside_and_one_as_usual_do_not_disturb_each_other(asi
 
 
 async def test_an_audit_that_does_not_fit_is_no_reason_to_end_a_search():
-    engine, _ = shadowed("llama", compress=PER_HEAD["random_attention"])
+    engine = unshadowed("llama", compress=PER_HEAD["random_attention"])
     with engine:
         account = Account()
         root, ends = await reduced(engine, account)
@@ -140,8 +140,8 @@ async def test_answers_upon_kv_of_another_wording_are_not_exact(byte_engine, way
 
 
 async def test_what_is_asked_aside_is_exact_though_its_path_is_reduced_while_it_waits():
-    engine, _ = shadowed("llama", compress=ONE_SET["arborkv, lossy"], max_batch_tokens=8)
-    plain, _ = shadowed("llama")
+    engine = unshadowed("llama", compress=ONE_SET["arborkv, lossy"], max_batch_tokens=8)
+    plain = unshadowed("llama")
     with engine, plain:
         (end,) = [engine.open("say yes no no no yes yes no yes", Account())]
         asking = asyncio.create_task(engine.label([ask(end, aside=True)], Account()))
@@ -157,7 +157,7 @@ async def test_what_is_asked_aside_is_exact_though_its_path_is_reduced_while_it_
 
 @pytest.mark.parametrize("way", WAYS)
 async def test_an_answer_is_the_same_to_the_last_bit_in_any_company(way):
-    engine, _ = shadowed("llama")
+    engine = unshadowed("llama")
     with engine:
         assert engine.numerics["batch_invariant"]
         handles = [engine.open(text, Account()) for text in ("say", "say yes no", "no: yes", "yes yes yes", "ok then")]
@@ -166,7 +166,7 @@ async def test_an_answer_is_the_same_to_the_last_bit_in_any_company(way):
 
 
 async def test_asked_aside_together_each_prompt_ends_where_it_did():
-    engine, _ = shadowed("llama", compress=PER_HEAD["snapkv"])
+    engine = unshadowed("llama", compress=PER_HEAD["snapkv"])
     text = "say yes no and yes and no, and yes again, or no, and so on and on"
     with engine:
         handles = [engine.open(text, Account())]
@@ -181,7 +181,7 @@ async def test_asked_aside_together_each_prompt_ends_where_it_did():
 
 @pytest.mark.parametrize("passes", range(1, 6))
 async def test_what_was_asked_aside_and_is_not_wanted_any_more_leaves_nothing(passes):
-    engine, _ = shadowed("llama", compress=PER_HEAD["random_attention"], max_batch_tokens=8)
+    engine = unshadowed("llama", compress=PER_HEAD["random_attention"], max_batch_tokens=8)
     with engine:
         root = engine.open("say yes no", Account())
         handles = [engine.extend(root, text) for text in (" and yes and so on", " or no, or yes, or no")]
@@ -199,7 +199,7 @@ async def test_what_was_asked_aside_and_is_not_wanted_any_more_leaves_nothing(pa
 
 @pytest.mark.parametrize("rows", [3, 64])
 async def test_audits_give_way_to_work_where_an_account_may_hold_no_more(rows):
-    engine, _ = shadowed("llama", compress=PER_HEAD["random_attention"], max_batch_tokens=rows)
+    engine = unshadowed("llama", compress=PER_HEAD["random_attention"], max_batch_tokens=rows)
     with engine:
         account = Account(kv_bytes=28 * engine.bytes_per_token)
         root = engine.open("say yes no", account)

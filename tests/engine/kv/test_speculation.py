@@ -23,6 +23,7 @@ from rksc_tot.policies.compression.streaming_llm import Streaming
 from rksc_tot.policies.early_exit.cgee import RivalStop
 from rksc_tot.strategies import BFS
 from tests.engine.conftest import byte_tokenizer, llama
+from tests.seeds import seeds
 
 HOT = Sampling(temperature=1.2)
 SAMPLINGS = (
@@ -198,11 +199,9 @@ def test_what_is_drafted_is_no_matter_to_what_comes_out(make, plainly, policy):
     assert reduced > 30
 
 
-@pytest.mark.parametrize(
-    "seed", [*range(100, 110), *(pytest.param(n, marks=pytest.mark.slow) for n in range(110, 160))]
-)
+@pytest.mark.parametrize("seed", seeds(6, 60))
 def test_what_is_drafted_is_no_matter_under_any_settings(make, seed):
-    rng = random.Random(seed)
+    rng, seed = random.Random(100 + seed), 100 + seed
     options = {"max_batch_tokens": rng.choice((1, 2, 7, 64, 2048))}
     if rng.random() < 0.5:
         options["kv_budget"] = rng.choice((200, 120, 90)) * 576
@@ -216,7 +215,7 @@ def test_what_is_drafted_is_no_matter_under_any_settings(make, seed):
     assert found[0] == wanted[0]
 
 
-@pytest.mark.parametrize("seed", [*range(6), *(pytest.param(n, marks=pytest.mark.slow) for n in range(6, 30))])
+@pytest.mark.parametrize("seed", seeds(2, 30))
 def test_programs_at_once_are_no_matter_to_each_other_nor_is_who_is_cancelled(make, seed):
     rng = random.Random(seed)
     seeds = [rng.randrange(1000) for _ in range(rng.randint(2, 4))]
@@ -371,8 +370,10 @@ def test_an_account_that_may_hold_little_ends_where_it_ends_without_drafts(make,
     assert drafted.kv_rows == plain.kv_rows == 0
 
 
-@pytest.mark.parametrize(("tokens", "rows"), [(50, 1), (90, 2048), (170, 64), (400, 2048)])
-@pytest.mark.parametrize("policy", [NONSENSE, POLICIES["arborkv"]], ids=["nonsense", "arborkv"])
+@pytest.mark.parametrize(("tokens", "rows", "policy"), [
+    (50, 1, NONSENSE), (90, 2048, POLICIES["arborkv"]), (170, 64, NONSENSE), (170, 2048, POLICIES["arborkv"]),
+    (400, 2048, NONSENSE),
+], ids=lambda value: getattr(value, "called", None))  # fmt: skip
 def test_with_room_for_little_more_than_one_path_there_is_no_room_for_drafts_but_for_the_result(
     make, wanted, tokens, rows, policy
 ):
