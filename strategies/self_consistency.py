@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Hashable
 from typing import ClassVar
 
 from pydantic import Field
@@ -13,7 +14,10 @@ from rksc_tot.strategies.chain import draw_chains
 
 
 class SelfConsistency(Strategy):
-    """Self-consistency: whole chains without search; the answer most of them give wins, ties go to the better score."""
+    """Self-consistency: whole chains without search; the answer that most of them give wins, ties go to the better score.
+
+    ``Task.normalise`` decides which answers are the same.
+    """
 
     name: ClassVar[str] = "self_consistency"
     n: int = Field(10, ge=1, le=1_000_000, description="chains")
@@ -21,13 +25,13 @@ class SelfConsistency(Strategy):
     async def run(self, search: Search) -> None:
         """Draw, count the votes, and score only what is tied."""
         ends = await draw_chains(search, self.n)
-        votes: Counter[str | None] = Counter()
+        votes: Counter[Hashable] = Counter()
         for node in ends:
-            votes[search.answer(node)] += node.count
+            votes[search.vote(node)] += node.count
         del votes[None]
         for node in ends:
-            search.finish(node, votes[search.answer(node)])
+            search.finish(node, votes[search.vote(node)])
         most = max(votes.values(), default=0)
-        tied = [answer for answer, count in votes.items() if count == most]
+        tied = {vote for vote, count in votes.items() if count == most}
         if len(tied) > 1:
-            await search.score(node for node in ends if search.answer(node) in tied)
+            await search.score(node for node in ends if search.vote(node) in tied)

@@ -21,8 +21,9 @@ class Result(BaseModel):
     * ``answer``: of the best complete path, None if there is none; :attr:`why_no_answer` then has the reason.
     * ``correct``: whether the task's own check accepts the answer, None if the task cannot tell.
     * ``best``: id of the node the answer is read from, or of the best unfinished node. ``path``: its thoughts.
-    * ``stopped``: ``finished``, or what ended the search before.
-    * ``rejections``: how many thoughts were rejected for each reason: the ten commonest reasons, the commonest first.
+    * ``stopped``: ``finished``, or what ended the search before, or why no path was complete.
+    * ``rejections``: how many thoughts were rejected, or ended a path without an answer, for each reason: the ten commonest
+      reasons, the commonest first.
     * ``settings``: task, strategy, verifier, sampling, budget, seed, and under ``rksc`` the approximations.
     * ``numerics``: what the figures depend on besides: model, dtype, device, versions.
     """
@@ -51,8 +52,8 @@ class Result(BaseModel):
 
     @property
     def advice(self) -> str | None:
-        """What to do about a missing answer; None where there is one."""
-        if self.answer is not None:
+        """What to do about a missing answer; None where there is one, and where :attr:`why_no_answer` ends with it."""
+        if self.answer is not None or " - " in self.stopped:
             return None
         return ADVICE if self.stopped == FINISHED else "raise the limit that stopped the search, or leave it out"
 

@@ -217,8 +217,7 @@ async def _run(search: Search, strategy: Strategy, on_event: Callable[[Event], N
         stopped = str(reached)
     finally:
         search.close()
-    search.check_task_works()
-    return search.limits.stopped or stopped
+    return search.conclude(stopped)
 
 
 def _result(search: Search, given: Any, stopped: str, settings: Mapping[str, Any]) -> Result:

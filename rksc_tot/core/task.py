@@ -141,6 +141,10 @@ class Task:
         """The answer of a complete path."""
         return path[-1].text.strip() if path else ""
 
+    def normalise(self, answer: str) -> Hashable:
+        """What an answer counts as in a vote: answers with equal values are one. ``str`` counts exact strings."""
+        return answer.strip().removesuffix(".").rstrip()
+
     def check(self, problem: Any, answer: str) -> bool | None:
         """Whether an answer is right; None where the task cannot tell. Reports call it, strategies never do."""
         return None

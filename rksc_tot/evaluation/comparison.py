@@ -20,6 +20,7 @@ from rksc_tot.engine.base import Engine, Sampling
 from rksc_tot.evaluation.contenders import EXACT, Contender, Currency
 from rksc_tot.evaluation.intervals import wilson
 from rksc_tot.evaluation.problems import refuse_repeats
+from rksc_tot.search.task_calls import read_verdict
 from rksc_tot.tasks import load_task
 
 if TYPE_CHECKING:
@@ -165,7 +166,9 @@ def _checker(task: Task) -> Verifier:
 
     @verifier(name=EXACT)
     def check(problem: Any, path: Path) -> float:
-        return float(task.is_solution(problem, path) and task.check(problem, task.answer(problem, path)) is True)
+        if not task.is_solution(problem, path):
+            return 0.0
+        return float(read_verdict(task, problem, task.answer(problem, path))[0] is True)
 
     return check
 

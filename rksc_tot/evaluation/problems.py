@@ -138,7 +138,7 @@ def _lines(file: Path) -> list[str]:
     if file.suffix == ".jsonl":
         return [line.fields["problem"] for line in read_problems(str(file))]
     try:
-        lines = file.read_text(encoding="utf-8-sig").splitlines()
+        lines = file.read_text(encoding="utf-8-sig").split("\n")
     except (OSError, UnicodeError) as error:
         raise ConfigError(f"{str(file)!r} cannot be read: {getattr(error, 'strerror', None) or error}") from None
     found = [line.strip() for line in lines if line.strip()]

@@ -1,18 +1,21 @@
-"""Which complete path is the answer."""
+"""Which complete path is the answer, and why there is none."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections import Counter
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, Protocol
 
+from rksc_tot.core.errors import TaskError
 from rksc_tot.core.task import Task
 from rksc_tot.core.tree import Node, ReasoningTree
 from rksc_tot.policies.ranking import ranked, rounded
-from rksc_tot.search.task_calls import read_answer
+from rksc_tot.search.task_calls import HINT, read_answer, vote_of
 from rksc_tot.search.validation import Fault
 
 
 class Answers:
-    """The complete paths of a tree, those of them that a strategy has handed in, and their answers.
+    """The complete paths of a tree, those that a strategy has handed in, and their answers.
 
     Parameters
     ----------
@@ -24,6 +27,7 @@ class Answers:
     def __init__(self, task: Task, problem: Any, tree: ReasoningTree) -> None:
         self._task, self._problem, self._tree = task, problem, tree
         self._answers: dict[int, str | None] = {}
+        self._votes: dict[int, Hashable] = {}
         self._values: dict[int, float | None] = {}
         self.faults: dict[int, str] = {}
         """By node: why no answer can be read off its path."""
@@ -35,10 +39,18 @@ class Answers:
             self._answers[node.id] = self._read(node)
         return self._answers[node.id]
 
+    def vote(self, node: Node) -> Hashable | None:
+        """What the answer counts as in a vote, None if the task cannot read one."""
+        return None if self.answer(node) is None else self._votes[node.id]
+
     def _read(self, node: Node) -> str | None:
         answer, why = read_answer(self._task, self._problem, self._tree.path(node))
+        vote = "" if answer is None else vote_of(self._task, answer)
+        if isinstance(vote, Fault):
+            answer, why = None, vote
         if answer is None:
             self.faults[node.id] = why
+        self._votes[node.id] = vote
         return answer
 
     @property
@@ -71,6 +83,57 @@ class Answers:
         depth = max(node.depth for node in nodes)
         return ranked(node for node in nodes if node.depth == depth)[0]
 
+    def why_none(self, rejections: Mapping[str, int]) -> str | None:
+        """Why a search that no budget ended has no answer, where no rejection says so; after a dash, what to do next."""
+        if self.deepest():
+            return too_deep(self._task.max_thoughts)
+        pruned = next((node for node in self._tree if node.pruned is not None), None)
+        if rejections or pruned is None:
+            return None
+        return f"every path was pruned, node {pruned.id} because: {pruned.pruned} - let the strategy keep more"
+
+    def deepest(self) -> int:
+        """How many thoughts have brought a path to ``max_thoughts`` that is not complete."""
+        most = self._task.max_thoughts
+        return sum(node.count for node in self._tree if node.depth == most and not node.finished)
+
     def _value(self, node: Node) -> float | None:
         value = self._values[node.id]
         return node.score if value is None else value
+
+
+def too_deep(most: int) -> str:
+    """Why a path at the depth limit that is not complete has no answer."""
+    return f"no path was complete within max_thoughts {most} - raise it, or let is_solution accept shorter paths"
+
+
+class FallibleCalls(Protocol):
+    """Calls of a task that may fail."""
+
+    @property
+    def works(self) -> bool:
+        """Whether one has not failed."""
+        ...
+
+    @property
+    def fault(self) -> Fault | None:
+        """How the first one failed, None if none did."""
+        ...
+
+
+def check_task_works(parts: Sequence[FallibleCalls], warn: Callable[[str, str], None]) -> None:
+    """Warn of a task that failed on some thoughts or answers. Raises TaskError if it failed on all of them."""
+    for part in parts:
+        if part.fault is not None and not part.works:
+            raise TaskError(f"the task failed on everything: {part.fault}", hint=HINT) from part.fault.error
+        if part.fault is not None:
+            warn("task", f"the task failed on some thoughts, which were rejected: {part.fault}; {HINT}")
+
+
+def all_rejected(rejections: Counter[str]) -> str:
+    """The warning where a search has rejected every thought."""
+    [(reason, times)] = rejections.most_common(1)
+    total = rejections.total()
+    rejected = "the only thought was" if total == 1 else f"all {total} thoughts were"
+    share = "" if times == total else f", {times} of them"
+    return f"{rejected} rejected{share} because: {reason}"

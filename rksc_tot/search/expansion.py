@@ -17,8 +17,8 @@ from rksc_tot.search.approximate.prompt_variants import Start
 from rksc_tot.search.task_calls import ENDED
 from rksc_tot.search.validation import Fault, prompt_fault
 
+CUT_BY_BUDGET = "cut off by the budget - raise it"
 FINISH: dict[Finish, ThoughtFinish] = {"stop": "stop", "eos": "eos", "length": "length", "budget": "length"}
-CUT: dict[Finish, str] = {"length": "cut off before it ended", "budget": "cut off by the budget"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +167,7 @@ class ThoughtGenerator:
             if finish == "rival" or (finish == "budget" and not tokens):  # given up, or never drawn
                 self.engine.release(handle)
                 continue
-            fault = None if self.task.accept_truncated else CUT.get(finish)
+            fault = self._cut_off(finish)
             branch = _branch(start.branches[branches[0]], round)
             yield CandidateThought(
                 node, path, text, branch, len(branches), tokens, logprobs, FINISH[finish], handle,
@@ -183,7 +183,7 @@ class ThoughtGenerator:
             self.engine.release(completion.handle)
         if completion.finish == "budget" and not completion.text:  # never drawn
             return
-        fault = None if task.accept_truncated else CUT.get(completion.finish)
+        fault = self._cut_off(completion.finish)
         try:
             with calling_user_code("split"):
                 found: Any = task.split(self.problem, path, completion.text)
@@ -198,11 +198,20 @@ class ThoughtGenerator:
             yield CandidateThought(node, path, completion.text, "0", fault=fault or nothing)
         for at, piece in enumerate(pieces[:k]):
             last = at == len(pieces) - 1
-            finish: ThoughtFinish = "length" if last and completion.finish in CUT else "stop"
+            finish: ThoughtFinish = "length" if last and FINISH[completion.finish] == "length" else "stop"
             yield CandidateThought(
                 node, path, piece, _branch(at, round), finish=finish,
                 ending=self._ending, exact=completion.exact, fault=fault if last else None,
             )  # fmt: skip
+
+    def _cut_off(self, finish: Finish) -> str | None:
+        """Why a truncated thought is rejected; None where it is not truncated, or the task accepts that."""
+        if self.task.accept_truncated or finish not in ("length", "budget"):
+            return None
+        most = self.task.max_thought_tokens
+        return (
+            CUT_BY_BUDGET if finish == "budget" else f"cut off at max_thought_tokens {most} - raise it, or correct stop"
+        )
 
     @property
     def _ending(self) -> str:

@@ -14,7 +14,7 @@ from rksc_tot.core.tree import Node, ReasoningTree
 from rksc_tot.engine.base import Engine, LabelRequest, LabelScores
 from rksc_tot.search.approximate.active import Approximations
 from rksc_tot.search.limits import Limits
-from rksc_tot.search.validation import finite
+from rksc_tot.search.validation import finite, scalar
 
 S = TypeVar("S")
 S_contra = TypeVar("S_contra", contravariant=True)
@@ -181,7 +181,8 @@ class Scoring(Generic[S]):
 def _assessed(score: Any, node: Node, verifier: str) -> Assessment:
     """What a verifier gave, as an assessment whose score is a float. Raises VerifierError if it is not a finite number."""
     given = score if isinstance(score, Assessment) else Assessment(score)
-    number = float(given.score) if isinstance(given.score, bool) else finite(given.score)
+    value = scalar(given.score)
+    number = float(value) if isinstance(value, bool) else finite(value)
     if number is not None:
         return given._replace(score=number)
     raise VerifierError(

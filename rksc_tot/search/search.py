@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rksc_tot.core.budget import Budget, BudgetReached
-from rksc_tot.core.errors import ConfigError, TaskError
+from rksc_tot.core.errors import ConfigError
 from rksc_tot.core.events import Added, BudgetHit, Event, Finished, Pruned
 from rksc_tot.core.ledger import Ledger
 from rksc_tot.core.plugins.user_code import shown
@@ -18,12 +18,12 @@ from rksc_tot.core.task import Path, Task
 from rksc_tot.core.tree import Node, ReasoningTree
 from rksc_tot.engine.base import Account, CompressingEngine, Engine, LabelRequest, LabelScores, Sampling
 from rksc_tot.policies.ranking import Key, ranked
-from rksc_tot.search.answers import Answers
+from rksc_tot.search.answers import Answers, all_rejected, check_task_works, too_deep
 from rksc_tot.search.approximate.active import Approximations
 from rksc_tot.search.expansion import ThoughtGenerator, sampling_of
 from rksc_tot.search.limits import Limits
 from rksc_tot.search.scoring import Scorer, Scoring
-from rksc_tot.search.task_calls import HINT, accept_root
+from rksc_tot.search.task_calls import accept_root
 from rksc_tot.search.tree_builder import TreeBuilder
 from rksc_tot.search.validation import Fault
 
@@ -121,7 +121,7 @@ class Search:
 
     @property
     def rejections(self) -> Counter[str]:
-        """How many thoughts were turned away for each reason."""
+        """How many thoughts were rejected, or ended a path without an answer, for each reason."""
         return self._tree_builder.rejections
 
     @property
@@ -155,16 +155,15 @@ class Search:
     ) -> list[Node]:
         """Draw ``k`` thoughts after each node, all in one engine call; returns the new nodes.
 
-        Children come in the order of ``nodes``, then of the branch that first wrote them. A thought the task turns away
-        is counted as rejected; one that repeats a sibling, or leads to a state the tree has already, raises that node's
-        ``count`` instead of becoming a node. Finished nodes and nodes at ``max_depth`` get no children.
+        Children come in the order of ``nodes``, then of the branch that first wrote them. A thought that the task rejects is
+        counted; one that repeats a sibling, or leads to a known state, raises the ``count`` of that node. A model that only
+        ends its text makes a child without a text. Finished nodes and nodes at ``max_depth`` get no children.
 
         Parameters
         ----------
         nodes : sequence of Node
         k : int or sequence of int
-            How many thoughts to draw (``sample`` mode) or to take from one reply (``propose`` mode), for all nodes or for
-            each.
+            Thoughts to draw (``sample`` mode) or to take from one reply (``propose`` mode), for all nodes or for each.
         temperature : float, optional
             In place of the task's; 0 is greedy.
         round : int
@@ -202,14 +201,8 @@ class Search:
     async def rehydrate(self, nodes: Sequence[Node]) -> None:
         """Recompute the KV that a compression policy dropped from paths, so that later draws and scores use all their tokens.
 
-        Thoughts that were written from compressed KV keep ``exact=False``.
-
-        Raises
-        ------
-        ConfigError
-            If a node's KV was given back, or the engine has none.
-        CacheError
-            If there is no room.
+        Thoughts that were written from compressed KV keep ``exact=False``. Raises ConfigError if a node has no KV any more or
+        the engine compresses none, and CacheError if there is no room.
         """
         if not isinstance(self.engine, CompressingEngine):
             raise ConfigError(f"{self.engine.name} reduces no KV", hint="there is nothing to rehydrate")
@@ -221,16 +214,9 @@ class Search:
     # -- scoring -----------------------------------------------------------------------------------------------------
 
     async def score(self, nodes: Iterable[Node]) -> None:
-        """Have the verifier score all nodes that have no score yet, in one call.
+        """Have the verifier score all nodes that have no score yet, in one call; a node that it fails on is pruned.
 
-        A node the verifier fails on is pruned with the reason.
-
-        Raises
-        ------
-        VerifierError
-            If a score is not a finite number, or the verifier has failed on every node so far.
-        BudgetReached
-            If nothing more may be scored.
+        Raises VerifierError and BudgetReached, see :meth:`~rksc_tot.search.scoring.Scoring.score`.
         """
         asked = list({node.id: node for node in nodes if node.score is None and node.pruned is None}.values())
         if not asked:
@@ -246,23 +232,15 @@ class Search:
         """The engine's answers to label questions of a verifier; None where the time ran out.
 
         ``nodes``: the node each question is about. Given these, passes may stop at a layer where the calibration allows that.
-        A seeded share of the answers from compressed KV is asked again on all of it (``ledger.scores``).
-
-        Raises
-        ------
-        ContextOverflow
-            If a path and its question do not fit the context.
+        A seeded share of the answers from compressed KV is asked again on all of it (``ledger.scores``). Raises
+        ContextOverflow if a path and its question do not fit the context.
         """
         return await self._scoring.label(requests, nodes)
 
     # -- choosing ----------------------------------------------------------------------------------------------------
 
     def rank(self, nodes: Iterable[Node], key: Key | None = None) -> list[Node]:
-        """Nodes sorted best first: by ``key`` (default: the score), then by likelihood, then lower id.
-
-        Both numbers are rounded to four significant digits, so that near ties fall the same way where the last bits differ, as
-        on another device; values on either side of a rounding boundary may still not. None ranks last.
-        """
+        """Nodes sorted best first, see :func:`~rksc_tot.policies.ranking.ranked`."""
         return ranked(nodes, key)
 
     def keep(self, nodes: Sequence[Node], b: int, key: Key | None = None) -> list[Node]:
@@ -287,9 +265,15 @@ class Search:
     def answer(self, node: Node) -> str | None:
         """The answer of a complete path; None, and the node pruned, if the task cannot read one."""
         answer = self._answers.answer(node)
-        if answer is None:
-            self.prune(node, str(self._answers.faults[node.id]))
+        if answer is None and node.pruned is None:
+            reason = str(self._answers.faults[node.id])
+            self.rejections[reason] += node.count
+            self.prune(node, reason)
         return answer
+
+    def vote(self, node: Node) -> Hashable | None:
+        """What the answer of a complete path counts as in a vote (``Task.normalise``); None as in :meth:`answer`."""
+        return None if self.answer(node) is None else self._answers.vote(node)
 
     def finish(self, node: Node, value: float | None = None) -> None:
         """Hand in a complete path as a candidate answer.
@@ -319,25 +303,22 @@ class Search:
         """Who pays for engine calls made on behalf of this search."""
         return self.limits.account
 
-    def check_task_works(self) -> None:
-        """Say so if the task failed, or let nothing pass; for the end of a search.
+    def conclude(self, stopped: str) -> str:
+        """Why the search ended: a budget, else why it has no answer, else ``stopped``. Warns of what went wrong.
 
         Raises
         ------
         TaskError
             If the task failed on every thought it was shown, or on the answer of every complete path.
         """
-        for part in (self._tree_builder, self._answers):
-            if part.fault is not None and not part.works:
-                raise TaskError(f"the task failed on everything: {part.fault}", hint=HINT) from part.fault.error
-            if part.fault is not None:
-                self.warn("task", f"the task failed on some thoughts, which were turned away: {part.fault}; {HINT}")
+        check_task_works([self._tree_builder, self._answers], self.warn)
         if self.rejections and len(self.tree) == 1 and self.limits.stopped is None:
-            [(reason, times)] = self.rejections.most_common(1)
-            total = self.ledger.rejected
-            turned_away = "the only thought was" if total == 1 else f"all {total} thoughts were"
-            share = "" if times == total else f", {times} of them"
-            self.warn("rejections", f"{turned_away} turned away{share} because: {reason}")
+            self.warn("rejections", all_rejected(self.rejections))
+        if deepest := self._answers.deepest():
+            self.rejections[too_deep(self.max_depth)] += deepest
+        unanswered = not self.best.finished or self.answer(self.best) is None
+        why_none = self._answers.why_none(self.rejections) if unanswered else None
+        return self.limits.stopped or why_none or stopped
 
     def warn(self, topic: str, message: str) -> None:
         """Log a warning, the first on its topic in this search."""

@@ -9,7 +9,7 @@ from typing import Any
 from rksc_tot.core.errors import RkscTotError, TaskError
 from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code, named, said, shown
 from rksc_tot.core.task import Path, Prompt, Reject, Task, Thought, ThoughtFinish
-from rksc_tot.search.validation import Fault, problem_fault, prompt_fault, setting_faults, text_fault
+from rksc_tot.search.validation import Fault, problem_fault, prompt_fault, scalar, setting_faults, text_fault
 
 HINT = "check_task says more"
 ENDED = "the model ended its text here"
@@ -123,11 +123,22 @@ def read_answer(task: Task, problem: Any, path: Path) -> tuple[str | None, str]:
     return text, ""
 
 
+def vote_of(task: Task, answer: str) -> Hashable:
+    """What an answer counts as in a vote, or how the task failed on it."""
+    try:
+        with calling_user_code("normalise"):
+            vote: Hashable = task.normalise(answer)
+            hash(vote)
+    except UserCodeError as raised:
+        return Fault(raised)
+    return vote
+
+
 def read_verdict(task: Task, problem: Any, answer: str) -> tuple[bool | None, Fault | None]:
-    """What ``check`` says of an answer, None where it cannot tell or failed, and how it failed."""
+    """Whether ``check`` accepts an answer, None where it cannot tell or failed, and how it failed."""
     try:
         with calling_user_code("check"):
-            correct: object = task.check(problem, answer)
+            correct = scalar(task.check(problem, answer))
     except UserCodeError as raised:
         return None, Fault(raised)
     if correct is None or isinstance(correct, bool):

@@ -1,4 +1,4 @@
-"""What is wrong with a value a task gave, in words."""
+"""What is wrong with a value that a task gave, in words."""
 
 from __future__ import annotations
 
@@ -66,17 +66,29 @@ def problem_fault(problem: object) -> Fault | None:
         return Fault(f"has no text: {raised}", raised.error)
     if fault := text_fault(text):
         return Fault(fault)
-    if _has_address(problem):
-        return Fault("has an address in its str(), so that no seed would give the same search twice: write its __str__")
-    return None
+    return next((Fault(fault) for value in _values(problem) if (fault := _unstable(value))), None)
 
 
-def _has_address(value: object) -> bool:
-    if isinstance(value, Mapping):
-        return any(map(_has_address, [*value.keys(), *value.values()]))
-    if isinstance(value, list | tuple | set | frozenset):
-        return any(map(_has_address, value))
-    return f"{id(value):x}" in said(value).lower()
+def _values(value: object) -> Iterator[object]:
+    """A value, and where it is a container all values in it."""
+    yield value
+    inside = [*value.keys(), *value.values()] if isinstance(value, Mapping) else value
+    if isinstance(inside, list | tuple | set | frozenset):
+        for each in inside:
+            yield from _values(each)
+
+
+def _unstable(value: object) -> str | None:
+    """Why the text of a value is another one in another process."""
+    if isinstance(value, set | frozenset):
+        if len(value) < 2:
+            return None
+        return (
+            "holds a set, whose order changes from process to process: let validate return a sorted tuple in its place"
+        )
+    if isinstance(value, Mapping | list | tuple) or f"{id(value):x}" not in said(value).lower():
+        return None
+    return "has an address in its str(), so that no seed would give the same search twice: write its __str__"
 
 
 def text_fault(text: str) -> str | None:
@@ -127,8 +139,21 @@ def question_fault(question: object) -> str | None:
     return label_fault(question.labels)
 
 
+def scalar(value: object) -> object:
+    """A value; an array or tensor without dimensions, and a numpy scalar, as the Python number it holds."""
+    if getattr(value, "ndim", None) != 0 or not callable(item := getattr(value, "item", None)):
+        return value
+    try:
+        with calling_user_code("item"):
+            found: object = item()
+    except UserCodeError:
+        return value
+    return found
+
+
 def finite(value: object) -> float | None:
-    """A real number as a float; None for anything else, for infinities, and for what is too large for a float."""
+    """A real number as a float; None for anything else, for infinities, and for numbers too large for a float."""
+    value = scalar(value)
     if isinstance(value, bool) or not isinstance(value, Real):
         return None
     try:

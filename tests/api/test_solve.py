@@ -371,7 +371,7 @@ def test_where_nothing_was_kept_the_result_and_the_log_say_why(options, caplog):
         result = solve(make_task(**options), 1, engine=engine, strategy=BFS(k=4))
     [(reason, times)] = result.rejections.items()
     assert (times, result.stopped) == (4, "finished")
-    assert f"all 4 thoughts were turned away because: {reason}" in caplog.text
+    assert f"all 4 thoughts were rejected because: {reason}" in caplog.text
 
 
 def test_the_commonest_reasons_are_kept_the_commonest_first():
@@ -451,7 +451,7 @@ def test_a_model_that_ends_its_text_at_once_is_the_reason_given(mode, caplog):
     with caplog.at_level(logging.WARNING, "rksc_tot"):
         result = solve(make_task(mode=mode), 1, engine=engine)
     assert list(result.rejections) == ["the model ended its text here"]
-    assert "turned away because: the model ended its text here" in caplog.text
+    assert "rejected because: the model ended its text here" in caplog.text
     assert engine.handles == 0
 
 

@@ -1,8 +1,10 @@
 """Which complete path is the answer."""
 
+import numpy as np
 import pytest
 
-from rksc_tot.core.errors import ConfigError
+from rksc_tot.core.errors import ConfigError, TaskError
+from rksc_tot.search.task_calls import read_verdict
 from tests.search.mock_search import make_search, make_task
 
 
@@ -53,6 +55,28 @@ async def test_a_path_whose_answer_cannot_be_read_is_no_candidate(answer):
     search.finish(nodes[0])
     assert nodes[0].pruned.startswith("answer r")
     assert search.answer(search.best) is None
+
+
+@pytest.mark.parametrize("normalise", [lambda answer: [answer], lambda answer: answer.no])
+async def test_an_answer_that_cannot_be_normalised_is_no_candidate(normalise):
+    search = make_search(task=make_task(depth=1, normalise=normalise))
+    [node] = await finished(search, 1)
+    assert search.vote(node) is None
+    assert node.pruned.startswith("normalise raised")
+    with pytest.raises(TaskError, match="the task failed on everything: normalise raised"):
+        search.conclude("finished")
+
+
+@pytest.mark.parametrize("check", [np.bool_(True), np.array(True)])
+def test_a_verdict_of_numpy_counts(check):
+    assert read_verdict(make_task(check=lambda problem, answer: check), "p", "a") == (True, None)
+
+
+async def test_a_search_whose_paths_were_all_pruned_says_why():
+    search = make_search()
+    for node in await search.expand([search.root], 2):
+        search.prune(node, "no good")
+    assert search.conclude("finished") == "every path was pruned, node 1 because: no good - let the strategy keep more"
 
 
 async def test_an_unfinished_path_cannot_be_handed_in():

@@ -1,5 +1,6 @@
 """Which scores count, and how nodes are ranked by them."""
 
+import numpy as np
 import pytest
 
 from rksc_tot.core.budget import Budget
@@ -33,6 +34,36 @@ async def test_pass_and_fail_are_the_scores_one_and_zero(value):
     [node] = await search.expand([search.root], 1)
     await search.score([node])
     assert (node.score, type(node.score)) == (float(value), float)
+
+
+class ZeroDimensional:
+    """A tensor with one number."""
+
+    ndim = 0
+
+    def __init__(self, number):
+        self.number = number
+
+    def item(self):
+        return self.number
+
+
+@pytest.mark.parametrize(
+    ("value", "score"),
+    [
+        (np.bool_(True), 1.0),
+        (np.float32(0.5), 0.5),
+        (np.int64(3), 3.0),
+        (np.array(2.5), 2.5),
+        (ZeroDimensional(0.25), 0.25),
+        (ZeroDimensional(False), 0.0),
+    ],
+)
+async def test_scalars_of_numpy_and_tensors_with_one_number_are_scores(value, score):
+    search = make_search(verifier=Constant(value=value))
+    [node] = await search.expand([search.root], 1)
+    await search.score([node])
+    assert (node.score, type(node.score)) == (score, float)
 
 
 async def test_too_few_scores_are_refused():

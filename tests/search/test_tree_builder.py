@@ -30,7 +30,7 @@ class Incomparable:
         ),
         ({"state_key": lambda problem, path: [1] if path else None}, "state_key raised TypeError"),
         ({"state_key": lambda problem, path: fail(OSError()) if path else None}, "state_key raised OSError"),
-        ({"max_thought_tokens": 3}, "cut off before it ended"),
+        ({"max_thought_tokens": 3}, "cut off at max_thought_tokens 3 - raise it"),
         ({"parse": lambda problem, path, text: fail(SystemExit(0))}, "parse raised SystemExit: 0"),
         ({"parse": lambda problem, path, text: fail(asyncio.CancelledError())}, "parse raised CancelledError"),
         ({"parse": lambda problem, path, text: Thought(None)}, "not a Thought with a text"),

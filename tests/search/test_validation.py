@@ -50,7 +50,14 @@ def test_a_problem_whose_text_cannot_name_a_random_stream_is_refused(problem):
         Search(task, problem, MockEngine(wide), Likelihood())
 
 
-@pytest.mark.parametrize("problem", [None, 7, (4, 5), {"a": [1.5]}, "<x object at 0x7f12>"])
+@pytest.mark.parametrize("problem", [{"a", "b"}, frozenset((1, 2)), [{"a": {"x", "y"}}], ({"a", "b"},)])
+def test_a_problem_that_holds_a_set_is_refused(problem):
+    task = make_task(prompt=lambda problem: "go\n")
+    with pytest.raises(TaskError, match="set, whose order changes from process to process"):
+        Search(task, problem, MockEngine(wide), Likelihood())
+
+
+@pytest.mark.parametrize("problem", [{"a"}, None, 7, (4, 5), {"a": [1.5]}, "<x object at 0x7f12>"])
 def test_a_problem_with_a_text_of_its_own_is_taken(problem):
     task = make_task(prompt=lambda problem: "go\n")
     assert Search(task, problem, MockEngine(wide), Likelihood()).root.id == 0

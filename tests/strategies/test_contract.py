@@ -96,6 +96,33 @@ def test_it_returns_on_empty_and_on_endless_replies(strategy, reply):
 def test_it_returns_when_every_thought_is_rejected(strategy):
     result = run(strategy, parse=reject)
     assert (result.best, result.answer, result.stopped) == (0, None, "finished")
+    assert list(result.rejections) == ["no"]
+
+
+def test_a_search_whose_paths_end_at_max_thoughts_says_so(strategy):
+    result = run(strategy, is_solution=lambda problem, path: False, max_thoughts=2)
+    reason = "no path was complete within max_thoughts 2 - raise it, or let is_solution accept shorter paths"
+    assert (result.answer, result.stopped) == (None, reason)
+    assert result.rejections[reason] > 0
+
+
+def test_a_search_whose_answers_cannot_be_read_says_so(strategy):
+    result = run(strategy, answer=lambda problem, path: None)
+    assert result.answer is None
+    assert result.rejections["answer returned None"] > 0
+
+
+def test_a_search_whose_thoughts_are_all_truncated_says_so(strategy):
+    result = run(strategy, writer=lambda text, rng: "x" * 50)
+    assert list(result.rejections) == ["cut off at max_thought_tokens 8 - raise it, or correct stop"]
+
+
+def test_answers_that_differ_in_white_space_or_a_full_stop_are_one_answer(strategy):
+    def writer(text, rng):
+        return rng.choice(["42", " 42", "42 ", "42\t", "42."]) + "\n"
+
+    result = run(strategy, writer, depth=1)
+    assert result.answer in ("42", "42.")
 
 
 def test_it_returns_when_every_thought_leads_to_one_state(strategy):

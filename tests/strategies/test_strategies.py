@@ -173,6 +173,21 @@ def test_self_consistency_votes_on_answers_not_on_paths():
     assert result.ledger.verifier_calls == 0
 
 
+@pytest.mark.parametrize(("options", "wins"), [({}, "42"), ({"normalise": str}, "17")])
+def test_votes_count_answers_that_normalise_alike_together(options, wins):
+    drawn = ["42", " 42", "42  ", "42\t", "42.", "17", "17", "17", "17"]
+    task = function_task(prompt=lambda p: "go\n", is_solution=lambda p, path: len(path) == 1, **options)
+
+    class Dealt(MockEngine):
+        async def generate(self, requests, account):
+            writers = iter(drawn)
+            self._model._writer = lambda text, rng: next(writers) + "\n"
+            return await super().generate(requests, account)
+
+    result = solve(task, "p", engine=Dealt(letters("a")), strategy=SelfConsistency(n=9), verifier="random")
+    assert result.answer.strip(". ") == wins
+
+
 def test_self_consistency_settles_ties_by_score_then_by_the_first():
     finish = lambda problem, path: len(path) == 1  # noqa: E731
     writer = lambda text, rng: f"{rng.getrandbits(60)}\n"  # noqa: E731

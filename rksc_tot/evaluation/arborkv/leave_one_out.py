@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ from rksc_tot.engine.transformers_engine.handle import KVHandle
 from rksc_tot.evaluation.arborkv.ablated_paths import left_out
 from rksc_tot.search import Search
 from rksc_tot.search.expansion import CandidateThought
-from rksc_tot.search.task_calls import accept_thought, read_answer, read_verdict, validated
+from rksc_tot.search.task_calls import accept_thought, read_answer, read_verdict, validated, vote_of
 
 
 class Sample(NamedTuple):
@@ -120,8 +120,11 @@ def answers_of(task: Task, problem: Any, path: Path, drafts: Sequence[CandidateT
     return answers
 
 
-def outcome(task: Task, problem: Any, answers: Counter[str]) -> bool | str | None:
-    """Whether there is a right answer; of a task that checks none, the one given most often, None if there is none."""
+def outcome(task: Task, problem: Any, answers: Counter[str]) -> Hashable:
+    """Whether there is a right answer; of a task that checks none, the vote cast most often, None if there is none."""
     if has_check(task):
         return any(read_verdict(task, problem, answer)[0] is True for answer in answers)
-    return max(answers, key=lambda answer: (answers[answer], answer), default=None)
+    votes: Counter[Hashable] = Counter()
+    for answer, count in answers.items():
+        votes[vote_of(task, answer)] += count
+    return max(votes, key=lambda vote: (votes[vote], str(vote)), default=None)
