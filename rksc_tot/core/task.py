@@ -116,7 +116,10 @@ class Task:
         return problem
 
     def prompt(self, problem: Any) -> Prompt:
-        """The root prompt: a string, or chat messages that the model's template turns into one."""
+        """The root prompt: a string, or chat messages that the model's template turns into one.
+
+        Where the last message is the assistant's, the model continues it.
+        """
         raise NotImplementedError
 
     def prompt_variants(self, problem: Any) -> Sequence[Prompt]:
