@@ -10,70 +10,94 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from rksc_tot.cache.arena import Arena
-from rksc_tot.core.errors import UnsupportedModel
+from rksc_tot.core.errors import EngineError, UnsupportedModel
 from rksc_tot.engine.attention.plan import Block, Plan
 from rksc_tot.engine.attention.planner import build
 from rksc_tot.engine.attention.tree_attention import Scratch, Tree
 from rksc_tot.engine.attention.vector_padding import steady_rows
 from rksc_tot.engine.model import hf_compat as compat
 from rksc_tot.engine.model.layer_hooks import LayerHook, Watched
-from rksc_tot.engine.model.lease import lease_of
 from rksc_tot.engine.model.logit_lens import LogitLens
+from rksc_tot.engine.model.model_copy import WeightsRead, copy_of
 from rksc_tot.engine.model.onednn_linear import OneDNNWeights
 
 Route = Literal["fast", "mask"]
 
 
 class Forward:
-    """Runs plans through a model, which nobody has changed when this is made (see :mod:`rksc_tot.engine.model.lease`). ``stock``: the
-    attention implementation it was loaded with.
+    """Runs plans through a copy of a model, which shares its weights (see :mod:`rksc_tot.engine.model.model_copy`).
+
+    Attributes
+    ----------
+    original
+        The model as it was given. Nothing of it is changed.
+    model
+        The copy, with the attention function of the route and with packed layers.
+    arena
+        The KV that passes read and write.
+    route
+        How the model attends: ``fast`` (the registered attention function) or ``mask`` (its own, with a 4D mask).
+    lens
+        Reads hidden states between layers; None if this model does not allow that, for the reason ``no_lens``.
+    width
+        Features of the widest layer, 0 if the configuration does not tell.
     """
 
-    def __init__(self, model: PreTrainedModel, arena: Arena) -> None:
-        self._loan = lease_of(model)
-        self.model = model
+    def __init__(self, model: PreTrainedModel, arena: Arena, *, packed: bool = False) -> None:
+        self.original = model
         self.arena = arena
-        self.stock = compat.stock_attention(model)
-        self.route: Route = "mask"
-        self._scratch = Scratch()
-        self._packing: OneDNNWeights | None = None
         self.lens: LogitLens | None = None
         self.no_lens = "it was not tried"
+        self.width: int = getattr(model.config.get_text_config(), "intermediate_size", None) or 0
+        self._scratch = Scratch()
+        self._wants_packing = packed
         self._chooses_rows = compat.keeps_logits(model)
         self._cache_name = compat.cache_keyword(model)
-        self.width: int = getattr(model.config.get_text_config(), "intermediate_size", None) or 0
-        """Of the widest layer, 0 if the configuration does not tell."""
+        self.read_weights()
 
-    def pack(self) -> None:
-        """Compute linear layers by oneDNN from now on."""
-        with self._loan.turn(None):
-            self._packing = OneDNNWeights(self.model)
+    def read_weights(self) -> None:
+        """Copy the model as it is now. The route and the lens have to be found again."""
+        self.model = copy_of(self.original)
+        self.route: Route = "mask"
+        self.lens = None
+        self._read, self._distrusted = WeightsRead(self.original), False
+        self._packing = OneDNNWeights(self.model) if self._wants_packing else None
+        if self._packing is not None:
+            self._packing.put_in_place()
+
+    @property
+    def linear(self) -> str:
+        """How linear layers are computed: ``packed`` (by oneDNN), ``stock``, or ``partly packed``."""
+        if self._packing is None or not self._packing.layers:
+            return "stock"
+        return "partly packed" if self._packing.left else "packed"
 
     @property
     def packed(self) -> bool:
-        """Whether linear layers are computed by oneDNN."""
-        return self._packing is not None
+        """Whether linear layers are computed by oneDNN, some at least."""
+        return self.linear != "stock"
 
     @property
     def all_packed(self) -> bool:
         """Whether every product of a row with weights is computed by oneDNN."""
         return self._packing is not None and self._packing.complete
 
-    def enter(self) -> None:
-        """Change the model as passes need it."""
-        self._set_attention(compat.FAST if self.route == "fast" else self.stock)
-        if self._packing:
-            self._packing.on()
+    @property
+    def changed(self) -> bool:
+        """Whether the model is not the one that was read (see :class:`WeightsRead`)."""
+        return self._distrusted or self._read.changed(thoroughly=True)
 
-    def leave(self) -> None:
-        """Leave the model as it was found."""
-        self._set_attention(self.stock)
-        if self._packing:
-            self._packing.off()
+    def distrust_weights(self) -> None:
+        """Refuse all passes until the weights are read again."""
+        self._distrusted = True
 
-    def give_back(self) -> None:
-        """Leave the model to its owner, until the next pass."""
-        self._loan.give_back()
+    def check_weights(self, *, thoroughly: bool = False) -> None:
+        """Raise EngineError if the weights are not those that were read (see :class:`WeightsRead`)."""
+        if self._distrusted or self._read.changed(thoroughly=thoroughly):
+            raise EngineError(
+                "the model's weights or adapters have changed, and the KV is that of the old ones",
+                hint="call engine.clear() when no search runs: it drops all KV and reads the model again",
+            )
 
     @property
     def device(self) -> torch.device:
@@ -92,16 +116,8 @@ class Forward:
 
     def take(self, route: Route) -> None:
         """Switch to a route. Raises UnsupportedModel if the model's class does not take its attention."""
-        self._loan.give_back()
+        compat.set_attention(self.model, compat.FAST if route == "fast" else compat.attention_of(self.original))
         self.route = route
-        with self._loan.turn(self):
-            pass
-
-    def _set_attention(self, wanted: str) -> None:
-        if self.model.config._attn_implementation != wanted:
-            self.model.set_attn_implementation(wanted)
-        if self.model.config._attn_implementation != wanted:
-            raise UnsupportedModel(f"its class does not take the attention function {wanted!r}")
 
     def plan(self, blocks: Sequence[Block]) -> Plan:
         """What one pass over these blocks is to do."""
@@ -112,10 +128,7 @@ class Forward:
         """Logits ``[n, V]`` of the rows ``plan.logits_at``; the KV of all rows is stored, of rows that ``watchers`` send away
         only that of the layers before. Rows whose logits are wanted must not be sent away.
         """
-        with self._loan.turn(self):
-            return self._run(plan, extent, watchers)
-
-    def _run(self, plan: Plan, extent: int, watchers: Sequence[LayerHook]) -> Tensor:
+        self.check_weights()
         self.arena.reserve(extent)
         if self.route == "fast":
             if self.packed and not watchers:
@@ -155,7 +168,6 @@ class Forward:
 
     @torch.inference_mode()
     def plain(self, ids: list[int]) -> Tensor:
-        """Logits ``[len(ids), V]`` of a fresh, sequential pass without any cache: what everything is measured against."""
-        with self._loan.turn(None):
-            logits: Tensor = self.model(input_ids=torch.tensor([ids], device=self.device), use_cache=False).logits[0]
+        """Logits ``[len(ids), V]`` of a pass of the original model without any cache: what everything is measured against."""
+        logits: Tensor = self.original(input_ids=torch.tensor([ids], device=self.device), use_cache=False).logits[0]
         return logits

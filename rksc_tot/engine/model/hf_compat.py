@@ -17,6 +17,7 @@ from transformers.cache_utils import Cache, DynamicLayer
 
 from rksc_tot.cache.arena import Arena, gather
 from rksc_tot.cache.prefix_tree import Segment
+from rksc_tot.core.errors import UnsupportedModel
 from rksc_tot.engine.attention.plan import Plan
 from rksc_tot.engine.attention.tree_attention import tree_attention
 
@@ -33,12 +34,18 @@ def _no_mask(*_: Any, **__: Any) -> None:
     """Visibility is the plan's business."""
 
 
-def stock_attention(model: PreTrainedModel) -> str:
-    """The attention implementation the model was loaded with, or would have been if another engine is using it now."""
-    now: str = model.config._attn_implementation
-    if now != FAST:
-        return now
-    return "sdpa" if getattr(model, "_supports_sdpa", False) else "eager"
+def attention_of(model: PreTrainedModel) -> str:
+    """The name of the attention function a model computes with."""
+    name: str = model.config._attn_implementation
+    return name
+
+
+def set_attention(model: PreTrainedModel, name: str) -> None:
+    """Have a model compute with an attention function. Raises UnsupportedModel if its class does not take it."""
+    if attention_of(model) != name:
+        model.set_attn_implementation(name)
+    if attention_of(model) != name:
+        raise UnsupportedModel(f"its class does not take the attention function {name!r}")
 
 
 def cache_keyword(model: PreTrainedModel) -> str:
@@ -128,7 +135,7 @@ class ArenaCache(Cache):
 def masks_for(model: PreTrainedModel, cache: ArenaCache, dtype: torch.dtype) -> Tensor | dict[str, Tensor]:
     """4D masks in the form the model takes: one tensor, or one a layer type."""
     config = model.config.get_text_config()
-    additive = getattr(config, "_attn_implementation", "sdpa") != "sdpa"
+    additive = attention_of(model) != "sdpa"
 
     def form(window: int | None) -> Tensor:
         mask = cache.mask(window)

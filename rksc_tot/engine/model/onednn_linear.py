@@ -4,8 +4,7 @@ In single precision torch hands such products to MKL, whose results for a row de
 processor that is not Intel's was seen to take twice the time of oneDNN. In bfloat16 torch does ask oneDNN, but has the weights
 laid out anew for every product, which costs a third of the time when rows are few. Layers that read the same input (those of
 queries, keys and values, say) become one product. A packed layer keeps a copy of its weight, so linear weights take their memory
-twice. The module is put in place of the stock one and taken out again when the engine is
-closed; parameters stay where they are.
+twice. Packed layers stand in the engine's copy of the model only (:mod:`rksc_tot.engine.model.model_copy`).
 
 A row of a packed layer is the same to the last bit whatever the other rows are and how many: seen for 1 to 256 rows in both
 dtypes, but for a single row with more than :data:`LONE_FEATURES` inputs in single precision, which is therefore computed twice.
@@ -77,33 +76,40 @@ class OneDNNMatmul:
 
 
 class OneDNNWeights:
-    """The linear layers of a model that can be packed, and their packed twins. Weights are read when this is made."""
+    """The linear layers of a model that can be packed, and their packed twins. Weights are read when this is made.
+
+    Attributes
+    ----------
+    layers
+        How many linear layers are packed.
+    left
+        How many are not.
+    complete
+        Whether no other module of the model has a weight matrix, but for tables of embeddings.
+    """
 
     def __init__(self, model: nn.Module) -> None:
-        self._places: list[tuple[nn.Module, str, nn.Linear, OneDNNLinear]] = []
+        self._places: list[tuple[nn.Module, str, OneDNNLinear]] = []
+        packed: set[nn.Module] = set()
         for together in _by_input(model):
             layers = [layer for _, _, layer in together]
             product, first = OneDNNMatmul(layers), 0
+            packed.update(layers)
             for parent, name, layer in together:
                 place = slice(first, first + layer.out_features)
-                self._places.append((parent, name, layer, OneDNNLinear(layer, product, place)))
+                self._places.append((parent, name, OneDNNLinear(layer, product, place)))
                 first = place.stop
-        packed = {layer for _, _, layer, _ in self._places}
+        self.layers = len(packed)
+        self.left = sum(isinstance(module, nn.Linear) and module not in packed for module in model.modules())
         self.complete = all(
             module in packed or isinstance(module, nn.Embedding) or all(p.dim() < 2 for p in module.parameters(False))
             for module in model.modules()
         )
-        """Whether no other module of the model has a weight matrix, but for tables of embeddings."""
 
-    def on(self) -> None:
-        """Put the packed layers in place."""
-        for parent, name, _, packed in self._places:
+    def put_in_place(self) -> None:
+        """Put the packed layers where the stock ones are."""
+        for parent, name, packed in self._places:
             setattr(parent, name, packed)
-
-    def off(self) -> None:
-        """Put the stock layers back."""
-        for parent, name, stock, _ in self._places:
-            setattr(parent, name, stock)
 
 
 Place = tuple[nn.Module, str, nn.Linear]

@@ -18,7 +18,6 @@ from rksc_tot.engine.attention.vector_padding import GRAIN
 from rksc_tot.engine.model import hf_compat as compat
 from rksc_tot.engine.model.forward import Forward, Route
 from rksc_tot.engine.model.layer_hooks import Look
-from rksc_tot.engine.model.lease import lease_of
 from rksc_tot.engine.model.logit_lens import find_lens
 from rksc_tot.engine.model.onednn_linear import worth_packing
 
@@ -50,7 +49,7 @@ def probe(model: PreTrainedModel, arena: Arena, *, packed: bool | None = False) 
     """Decode a small tree by each route, compare it with plain passes, keep the first route that agrees.
 
     With ``packed``, linear layers are packed (see :mod:`rksc_tot.engine.model.onednn_linear`) for the tree, not for the plain passes;
-    None: where that is usually faster. Other engines on the model wait.
+    None: where that is usually faster.
 
     Raises
     ------
@@ -64,14 +63,20 @@ def probe(model: PreTrainedModel, arena: Arena, *, packed: bool | None = False) 
             f"layers of kind {', '.join(linear)} carry a sequential state that cannot branch inside one forward pass",
             hint="use a model whose layers all attend",
         )
-    with lease_of(model).turn(None):
-        return _probe(model, arena, worth_packing(model) if packed is None else packed)
+    forward = Forward(model, arena, packed=worth_packing(model) if packed is None else packed)
+    return forward, examine(forward)
 
 
-def _probe(model: PreTrainedModel, arena: Arena, packed: bool) -> tuple[Forward, Capabilities]:
-    config = model.config.get_text_config()
+def examine(forward: Forward) -> Capabilities:
+    """Find out what a model can do, and set its route and lens. All KV is dropped.
+
+    Raises
+    ------
+    UnsupportedModel
+        See :func:`probe`.
+    """
+    config, arena = forward.model.config.get_text_config(), forward.arena
     context, notes = _context(config)
-    forward = Forward(model, arena)
     ids = _sample_ids(config.vocab_size)
     if context < len(ids):
         raise UnsupportedModel(f"a context of {context} tokens is too short to grow a tree in")
@@ -82,8 +87,6 @@ def _probe(model: PreTrainedModel, arena: Arena, packed: bool) -> tuple[Forward,
         max(1.0, forward.depth / 16) ** 0.5
     )  # the rounding of half precision, of which three digits can be asked, adds up
     tolerance = largest * (1e-5 if forward.dtype.itemsize >= 4 else 0.02 * deep)
-    if packed:
-        forward.pack()
     for route in ("fast", "mask"):
         try:
             forward.take(route)
@@ -98,9 +101,8 @@ def _probe(model: PreTrainedModel, arena: Arena, packed: bool) -> tuple[Forward,
             notes += [forward.no_lens] * (not layers)
             if varies := _what_varies(forward, ids):
                 notes.append(f"the last bits of a row may depend on the rest of its pass: {varies}")
-            return forward, Capabilities(route, difference, tolerance, context, layers, not varies, tuple(notes))
+            return Capabilities(route, difference, tolerance, context, layers, not varies, tuple(notes))
         notes.append(f"{route} route: logits differ by {difference:.2g} from a plain forward pass")
-    forward.give_back()
     raise UnsupportedModel(
         f"this model does not decode a tree as it decodes a sequence ({'; '.join(notes)})",
         hint="use a model with full or sliding-window attention and position ids",

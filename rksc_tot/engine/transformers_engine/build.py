@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,13 +9,13 @@ from rksc_tot.cache.arena import Arena
 from rksc_tot.cache.offload.store import OffloadStore, open_store
 from rksc_tot.cache.prefix_tree import PrefixTree
 from rksc_tot.cache.slot_pool import SlotPool
-from rksc_tot.core.errors import ConfigError
+from rksc_tot.core.errors import ConfigError, EngineError
 from rksc_tot.engine.kv.compression import compressor, see_attention
 from rksc_tot.engine.kv.offloading import Offloader
 from rksc_tot.engine.kv.speculation import Drafter
 from rksc_tot.engine.model.forward import Forward
 from rksc_tot.engine.model.info import bytes_per_token
-from rksc_tot.engine.model.probe import Capabilities, probe
+from rksc_tot.engine.model.probe import Capabilities, examine, probe
 from rksc_tot.engine.model.process_tuning import keep_freed_memory
 from rksc_tot.engine.scheduler.scheduler import Scheduler
 from rksc_tot.engine.transformers_engine.settings import EngineSettings
@@ -54,7 +53,7 @@ class EngineParts:
 
 
 def build(model: PreTrainedModel, name: str, settings: EngineSettings) -> EngineParts:
-    """The parts of an engine. Where this raises, the model is as it was.
+    """The parts of an engine. The model is not changed.
 
     Raises
     ------
@@ -67,25 +66,55 @@ def build(model: PreTrainedModel, name: str, settings: EngineSettings) -> Engine
         keep_freed_memory()
     arena = Arena(1 << 62)
     forward, capabilities = probe(model, arena, packed=settings.pack)
-    with ExitStack() as refused:
-        refused.callback(forward.give_back)
-        size = bytes_per_token(forward, arena)
-        arena.limit = _tokens(settings.kv_budget, size, "a KV budget")
-        if settings.eviction.heeds_attention:
-            see_attention(forward, f"eviction by {settings.eviction.name}", name)
-        tree = PrefixTree(SlotPool(arena.limit, size), settings.eviction, isolated=settings.lossy)
-        compresses, drafter = None, None
-        if settings.compress is not None:
-            compresses = compressor(settings.compress, tree, forward, name)
-            drafter = Drafter(settings.lossless, compresses, tree, arena, size) if settings.lossless else None
-        store = open_store(settings.offload, settings.offload_budget, settings.offload_folder)
-        if store is not None:
-            _tokens(store.limit, size, "an offload budget")
-            store.take()
-        offloader = None if store is None else Offloader(store, tree, arena)
-        scheduler = Scheduler(forward, tree, settings.max_batch_tokens, size, compresses, drafter, offloader)
-        refused.pop_all()
+    size = bytes_per_token(forward, arena)
+    arena.limit = _tokens(settings.kv_budget, size, "a KV budget")
+    if settings.eviction.heeds_attention:
+        see_attention(forward, f"eviction by {settings.eviction.name}", name)
+    tree = PrefixTree(SlotPool(arena.limit, size), settings.eviction, isolated=settings.lossy)
+    compresses, drafter = None, None
+    if settings.compress is not None:
+        compresses = compressor(settings.compress, tree, forward, name)
+        drafter = Drafter(settings.lossless, compresses, tree, arena, size) if settings.lossless else None
+    store = open_store(settings.offload, settings.offload_budget, settings.offload_folder)
+    if store is not None:
+        _tokens(store.limit, size, "an offload budget")
+        store.take()
+    offloader = None if store is None else Offloader(store, tree, arena)
+    scheduler = Scheduler(forward, tree, settings.max_batch_tokens, size, compresses, drafter, offloader)
     return EngineParts(forward, capabilities, size, tree, scheduler, store)
+
+
+def clear(parts: EngineParts, known: Capabilities) -> Capabilities:
+    """Drop all KV that no handle needs. If the model has changed, drop all KV and find out again what the model can do.
+
+    Raises
+    ------
+    EngineError
+        If requests wait for KV of the model as it was, or a token of the model takes other KV now.
+    UnsupportedModel
+        See :func:`build`.
+    """
+    forward, tree, arena = parts.forward, parts.tree, parts.forward.arena
+    tree.clear()
+    if not forward.changed:
+        return known
+    if parts.scheduler.jobs:
+        raise EngineError("the model has changed while a search runs", hint="let it end, then call engine.clear()")
+    for segment in list(tree.segments()):
+        tree.rewind(segment)
+        segment.unstow()
+    observed, arena.observed = arena.observed, None  # attention in the passes of the probe counts for nothing
+    try:
+        forward.read_weights()
+        capabilities = examine(forward)
+        if bytes_per_token(forward, arena) != parts.bytes_per_token:
+            raise EngineError("a token of the changed model takes other KV", hint="make a new engine for it")
+    except BaseException:
+        forward.distrust_weights()
+        raise
+    finally:
+        arena.observed = observed
+    return capabilities
 
 
 def _tokens(budget: int, size: int, what: str) -> int:

@@ -27,7 +27,7 @@ from rksc_tot.engine.jobs.label import Distribution, Labelling
 from rksc_tot.engine.model.info import eos_ids, vocabulary_size
 from rksc_tot.engine.scheduler.engine_thread import EngineThread
 from rksc_tot.engine.tokenization.path_tokens import PathTokenizer
-from rksc_tot.engine.transformers_engine.build import build
+from rksc_tot.engine.transformers_engine.build import build, clear
 from rksc_tot.engine.transformers_engine.full_kv import AuditPaths, against_full, compared, rehydrate
 from rksc_tot.engine.transformers_engine.handle import KVHandle, check_handles
 from rksc_tot.engine.transformers_engine.prompt_reuse import PromptReuser, reuse
@@ -93,7 +93,7 @@ class TransformersEngine:
         self.tokenizer = tokenizer
         self.name = name or str(model.config.name_or_path)
         self.compression = settings.compress
-        parts = build(model, self.name, settings)
+        self._parts = parts = build(model, self.name, settings)
         self.capabilities = parts.capabilities
         self.bytes_per_token = parts.bytes_per_token
         self.cache = parts.tree
@@ -119,7 +119,7 @@ class TransformersEngine:
                 "dtype": str(forward.dtype).removeprefix("torch."),
                 "device": str(forward.device),
                 "route": forward.route,
-                "linear": "packed" if forward.packed else "stock",
+                "linear": forward.linear,
                 "batch_invariant": self.capabilities.batch_invariant,
                 "compression": None if settings.compress is None else settings.compress.told(),
                 "lossless": settings.lossless and settings.lossless.model_dump(),
@@ -148,6 +148,7 @@ class TransformersEngine:
     def open(self, prompt: Prompt, account: Account) -> KVHandle:
         """A handle for a prompt (see :class:`~rksc_tot.engine.base.Engine`); CacheError if the KV budget cannot hold it."""
         self.engine_thread.check_usable()
+        self.forward.check_weights(thoroughly=True)
         ids, tree = self._paths.prompt(prompt), self.cache
         check_prompt_kv(len(ids), self.bytes_per_token, account, tree.pool.limit)
         if isinstance(self.compression, PathPolicy):
@@ -307,10 +308,10 @@ class TransformersEngine:
     # -- the engine --------------------------------------------------------------------------------------------------
 
     def clear(self) -> None:
-        """Drop all KV that no handle needs, so that the next search starts cold."""
+        """Drop all KV that no handle needs. If the model has changed, drop all KV and read it again; no search may run then."""
         self.engine_thread.check_usable()
         with self.engine_thread.books():
-            self.cache.clear()
+            self.capabilities = clear(self._parts, self.capabilities)
 
     def check_integrity(self) -> None:
         """Raise CacheError unless the books of the KV cache balance. For tests."""
@@ -318,14 +319,13 @@ class TransformersEngine:
             self.cache.check_integrity()
 
     def close(self) -> None:
-        """Stop, free all KV and restore the model. In a forked process nothing happens."""
+        """Stop and free all KV. In a forked process nothing happens."""
         if not self.engine_thread.closed and not self.engine_thread.forked:
             self.engine_thread.close()
             with self.engine_thread.books():
                 self.forward.arena.clear()
                 if self.offload_store is not None:
                     self.offload_store.close()
-                self.forward.give_back()
 
     def __enter__(self) -> TransformersEngine:
         return self
@@ -345,4 +345,5 @@ class TransformersEngine:
 
     def _check(self, *handles: Any) -> None:
         self.engine_thread.check_usable()
+        self.forward.check_weights()
         check_handles(handles, self.engine_thread)

@@ -42,7 +42,6 @@ async def test_the_share_of_a_thought_is_what_later_rows_paid_to_it(make):
         question = tokenizer.encode(QUESTION)
         paths = {h: h.tokens for h in shares}
         spans = {h: (h.segment.start, h.segment.end) for h in shares}
-        engine.forward.give_back()
         for handle, share in shares.items():
             seen = attention(engine.model, paths[handle] + question)
             start, end = spans[handle]

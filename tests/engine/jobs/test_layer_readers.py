@@ -192,8 +192,8 @@ async def test_states_that_are_not_numbers_are_an_error_and_never_an_exit():
     with TransformersEngine(llama(len(tokenizer)), tokenizer, pack=False) as engine:
         account = Account()
         _, handles = await thoughts(engine, account)
-        with torch.no_grad():
-            engine.model.model.layers[0].mlp.down_proj.weight.fill_(float("nan"))
+        down = engine.forward.model.model.layers[0].mlp.down_proj
+        down.register_forward_hook(lambda module, args, out: out * float("nan"))
         with pytest.raises(EngineError, match="NaN"):
             await engine.label(requests(handles, At(1)), account)
         engine.check_integrity()

@@ -107,7 +107,7 @@ def test_the_lens_reads_what_a_model_cut_off_at_that_layer_would_say(family):
 def test_the_last_layer_is_not_normed_twice():
     forward, _ = probed(families()["llama"])
     forward.take("mask")
-    lens = find_lens(forward.model, list(range(3, 15)))
+    lens = find_lens(forward.original, list(range(3, 15)))
     kept = []
     hook = lens.layers[-1].register_forward_hook(lambda m, a, out: kept.append(first(out)))
     logits = forward.plain(list(range(3, 15)))

@@ -6,12 +6,8 @@ from transformers import AutoModelForCausalLM
 
 from benchmarks.quality.exactness import families, tree_difference
 from rksc_tot.cache.arena import Arena
-from rksc_tot.core.errors import UnsupportedModel
-from rksc_tot.engine import TransformersEngine
 from rksc_tot.engine.model.onednn_linear import OneDNNLinear, OneDNNMatmul, worth_packing
 from rksc_tot.engine.model.probe import probe
-from rksc_tot.tasks.game24.tokenizer import build_tokenizer
-from tests.engine.conftest import llama
 
 
 def build(family):
@@ -25,17 +21,12 @@ def kinds(model):
 
 @pytest.mark.parametrize("family", ["llama", "qwen2", "gpt_neox", "gemma2", "gpt2"])  # with and without biases
 def test_a_tree_on_packed_layers_equals_plain_passes_on_stock_ones(family):
-    model = build(family)
-    before, names = kinds(model), list(model.state_dict())
-    forward, capabilities = probe(model, Arena(1 << 30), packed=True)
+    forward, capabilities = probe(build(family), Arena(1 << 30), packed=True)
     assert capabilities.route == "fast"
     assert capabilities.layers
     assert forward.packed
-    assert OneDNNLinear in kinds(model)
-    assert list(model.state_dict()) == names
+    assert OneDNNLinear in kinds(forward.model)
     assert tree_difference(forward, "fast", seed=1, size=3) <= 1e-4
-    forward.give_back()
-    assert kinds(model) == before
 
 
 def test_what_is_measured_against_never_runs_on_packed_layers():
@@ -43,31 +34,7 @@ def test_what_is_measured_against_never_runs_on_packed_layers():
     plain = forward.plain([5, 6, 7])
     stock, _ = probe(build("llama"), Arena(1 << 30))
     assert torch.equal(plain, stock.plain([5, 6, 7]))
-    forward.take("fast")
     assert OneDNNLinear in kinds(forward.model)
-
-
-def test_closing_the_engine_gives_the_model_back_though_another_is_using_it():
-    tokenizer = build_tokenizer()
-    model = llama(len(tokenizer))
-    before = kinds(model)
-    first = TransformersEngine(model, tokenizer, pack=True)
-    assert first.numerics["linear"] == "packed"
-    second = TransformersEngine(model, tokenizer, pack=True)
-    first.close()
-    assert kinds(model) == before
-    assert model(input_ids=torch.tensor([[5, 6]])).logits.isfinite().all()
-    second.close()
-    assert kinds(model) == before
-
-
-def test_a_model_that_is_refused_is_given_back_too():
-    model = build("llama")
-    before = kinds(model)
-    model.lm_head.register_forward_hook(lambda module, args, out: out + torch.rand(1))
-    with pytest.raises(UnsupportedModel):
-        probe(model, Arena(1 << 30), packed=True)
-    assert kinds(model) == before
 
 
 def test_a_layer_somebody_watches_is_left_alone():
@@ -75,19 +42,19 @@ def test_a_layer_somebody_watches_is_left_alone():
     seen = []
     watched = model.model.layers[0].mlp.up_proj
     watched.register_forward_hook(lambda module, args, out: seen.append(out.shape))
-    probe(model, Arena(1 << 30), packed=True)
-    assert model.model.layers[0].mlp.up_proj is watched
-    assert type(model.model.layers[1].mlp.up_proj) is OneDNNLinear
+    forward, _ = probe(model, Arena(1 << 30), packed=True)
+    assert type(forward.model.model.layers[0].mlp.up_proj) is torch.nn.Linear
+    assert type(forward.model.model.layers[1].mlp.up_proj) is OneDNNLinear
+    assert forward.linear == "partly packed"
     assert seen
 
 
 def test_float16_is_never_packed():
     model = build("llama").to(torch.float16)
     assert not worth_packing(model)
-    before = kinds(model)
     forward, _ = probe(model, Arena(1 << 30), packed=True)
-    assert kinds(model) == before
-    forward.give_back()
+    assert kinds(forward.model) == kinds(model)
+    assert forward.linear == "stock"
 
 
 @pytest.mark.parametrize("computes", [True, False])
@@ -97,9 +64,8 @@ def test_bfloat16_is_packed_where_the_processor_computes_in_it(monkeypatch, comp
     model = build("llama").to(torch.bfloat16)
     assert worth_packing(model) == computes
     forward, capabilities = probe(model, Arena(1 << 30), packed=True)
-    assert (OneDNNLinear in kinds(model)) == computes
+    assert (OneDNNLinear in kinds(forward.model)) == computes
     assert capabilities.route == "fast"
-    forward.give_back()
 
 
 def alone(layer):
@@ -124,14 +90,11 @@ def test_layers_that_read_the_same_input_are_one_product_with_the_same_bits(bias
 
 @pytest.mark.parametrize("family", ["llama", "qwen2"])
 def test_the_layers_that_read_the_same_input_are_found_by_trying(family):
-    model = build(family)
-    forward, _ = probe(model, Arena(1 << 30), packed=True)
-    layer = model.model.layers[0]
+    forward, _ = probe(build(family), Arena(1 << 30), packed=True)
+    layer = forward.model.model.layers[0]
     assert layer.self_attn.q_proj._product is layer.self_attn.k_proj._product is layer.self_attn.v_proj._product
     assert layer.mlp.gate_proj._product is layer.mlp.up_proj._product
     assert layer.mlp.down_proj._product is not layer.mlp.up_proj._product is not layer.self_attn.o_proj._product
-    forward.give_back()
-    assert type(layer.mlp.up_proj) is torch.nn.Linear
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

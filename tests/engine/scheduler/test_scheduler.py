@@ -252,9 +252,9 @@ async def test_handles_of_others_are_refused():
 async def test_numbers_that_are_none_end_the_request_that_met_them():
     tokenizer = build_tokenizer()
     model = llama(len(tokenizer))
+    with torch.no_grad():
+        model.model.embed_tokens.weight[tokenizer.encode("99")[0]] = float("nan")
     with TransformersEngine(model, tokenizer) as engine:
-        with torch.no_grad():
-            model.model.embed_tokens.weight[tokenizer.encode("99")[0]] = float("nan")
         account = Account()
         bad, good, longer = (engine.open(p, account) for p in ("99 4", "4 5 6\n", "7 8 9 1 2 4\n"))
         with pytest.raises(EngineError, match="NaN"):

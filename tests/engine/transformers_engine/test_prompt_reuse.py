@@ -91,7 +91,6 @@ def test_reused_kv_equals_kv_moved_by_hand(recompute, route, max_rows):
         shared = overlap(lender.tokens, branch.tokens).after(recompute)
         assert (verdict.exact, verdict.reused) == (shared.head, shared.length)
         assert verdict.computed == branch.length - shared.head - shared.length
-        engine.forward.take("mask")  # the model as it was given
         wanted = by_hand(engine.model, lender.tokens, branch.tokens, shared)
         assert torch.allclose(branch.segment.logits, wanted, atol=1e-4)
         plain = engine.forward.plain(branch.tokens)[-1]

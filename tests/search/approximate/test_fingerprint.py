@@ -67,6 +67,7 @@ def test_one_changed_weight_matrix_is_another_model(engine, calibration):
                 solve("game24", PUZZLE, engine=engine, rksc=RKSC(calibration=calibration))
         finally:
             norm /= 1.001
+            engine.clear()
 
 
 def test_the_same_weights_loaded_again_are_the_same_model(engine):
