@@ -1,6 +1,6 @@
 """Train the embedded game-of-24 model from scratch: ``python -m rksc_tot.tasks.game24.training.train game24 --out FOLDER``.
 
-One transformer learns three roles on one path form (see ``game24_data``). Two things make its value role compute rather
+One transformer learns three roles on one path form (see ``documents``). Two things make its value role compute rather
 than remember: the question gives one position to each operation that could come next, with a target of its own, and
 early lenses on those positions must already show the number the operation makes. Lenses on the later layers make it
 decide as early as it can. Long training remembers labels all the same, so a short second stage makes it gather the label of
