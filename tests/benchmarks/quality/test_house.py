@@ -85,6 +85,6 @@ def ours():
     return measure(HOME)
 
 
-@pytest.mark.parametrize("law", ["arrows_up", "levels_over_10", "names_twice"])
+@pytest.mark.parametrize("law", ["arrows_up", "circles", "circles_of_siblings", "levels_over_10", "names_twice"])
 def test_the_source_keeps_the_law(ours, law):
     assert ours.get(f"{law}.of", []) == []

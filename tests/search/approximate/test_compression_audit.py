@@ -108,7 +108,9 @@ LOSSY = {
 }
 
 
-@pytest.mark.parametrize("policy", LOSSY)
+@pytest.mark.parametrize("policy", [
+    pytest.param(name, marks=pytest.mark.slow if name in ("snapkv", "streaming") else ()) for name in LOSSY
+])  # fmt: skip
 def test_a_search_finds_the_same_whatever_others_have_left_or_are_doing(policy):
     compress, memory = LOSSY[policy]
     with load_engine(compress=compress, **memory) as engine:
