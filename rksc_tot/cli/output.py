@@ -19,6 +19,8 @@ from rksc_tot.api.result import Result
 from rksc_tot.core.errors import ConfigError, RkscTotError
 from rksc_tot.core.plugins.registry import Registry
 from rksc_tot.core.plugins.user_code import said
+from rksc_tot.engine.base import Engine
+from rksc_tot.engine.transformers_engine.load import EMBEDDED
 from rksc_tot.evaluation import Row
 from rksc_tot.views.terminal.comparison_table import comparison_table
 from rksc_tot.views.terminal.live_tree import LiveTree
@@ -65,6 +67,29 @@ def progress(total: int, shown: bool) -> Iterator[Callable[[str], None]]:
                 console.print(Text(f"{number} of {total} searches, {one_line(label)}"), soft_wrap=True)
 
         yield advance
+
+
+def write_model(engine: Engine) -> None:
+    """The model, its number format and its device; for a model on a CPU also a faster number format, if there is one."""
+    numerics = engine.numerics
+    if "dtype" not in numerics:  # no model computes here
+        return
+    dtype, device = str(numerics["dtype"]), str(numerics["device"])
+    advice = ""
+    if device.startswith("cpu") and engine.name != EMBEDDED:  # which is too small for it to matter
+        from rksc_tot.engine.model.onednn_linear import computes_bfloat16
+
+        advice = dtype_advice(dtype, computes_bfloat16())
+    Console().print(Text(f"model {one_line(engine.name)}, {dtype} on {device}{advice}", style="dim"), soft_wrap=True)
+
+
+def dtype_advice(dtype: str, computes_bfloat16: bool) -> str:
+    """What to say of a number format on a CPU, which computes in bfloat16 or does not."""
+    if dtype == "float32" and computes_bfloat16:
+        return "; --dtype bfloat16 takes half the memory and is faster on this processor, but rounds more"
+    if dtype != "float32" and not computes_bfloat16:
+        return f"; this processor does not compute in bfloat16: --dtype float32 is faster for search than {dtype}"
+    return ""
 
 
 def write_result(result: Result, as_json: bool) -> None:

@@ -33,7 +33,7 @@ def solve(
         from rksc_tot.api.result import Result
         from rksc_tot.api.solve import asolve
         from rksc_tot.cli.engine import open_engine
-        from rksc_tot.cli.output import loading, watched, write_result
+        from rksc_tot.cli.output import loading, watched, write_model, write_result
         from rksc_tot.search.task_calls import validated
         from rksc_tot.tasks import load_task
 
@@ -44,6 +44,8 @@ def solve(
         how = engine.opened_for(chosen)
         with loading(not as_json):
             opened = open_engine(*how)
+        if not as_json:
+            write_model(opened)
         failure: BaseException | None = None
         try:
             with Interrupt() as interrupt, watched(problem, live, as_json) as view:

@@ -164,10 +164,11 @@ def _can_pack(layer: nn.Linear) -> bool:
         type(layer) is nn.Linear
         and layer.weight.device.type == "cpu"
         and torch.backends.mkldnn.is_available()
-        and (layer.weight.dtype == torch.float32 or (layer.weight.dtype == torch.bfloat16 and _computes_bfloat16()))
+        and (layer.weight.dtype == torch.float32 or (layer.weight.dtype == torch.bfloat16 and computes_bfloat16()))
         and not (layer._forward_hooks or layer._forward_pre_hooks)  # somebody watches this very module
     )
 
 
-def _computes_bfloat16() -> bool:
+def computes_bfloat16() -> bool:
+    """Whether this processor multiplies bfloat16 itself, so that it is the faster number format."""
     return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
