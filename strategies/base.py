@@ -1,4 +1,4 @@
-"""What a strategy is, and which there are.
+"""The base class of strategies, and the registry.
 
 To add one: a frozen model whose fields are the paper's hyper-parameters, with one ``async def run(search)`` that calls
 nothing but the search; name it in ``STRATEGIES``, or in the entry-point group ``rksc_tot.strategies`` of your own package.
@@ -15,7 +15,7 @@ from rksc_tot.search import Search
 
 
 class Strategy(Settings):
-    """Decides which nodes are expanded, scored, kept and handed in. Holds no state: one object serves many searches."""
+    """Decides which nodes are expanded, scored, kept and handed in. It has no state: one object serves many searches."""
 
     kind = "strategy"
     name: ClassVar[str] = ""

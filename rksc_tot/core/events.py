@@ -1,4 +1,4 @@
-"""What happens in a search, in order. Every view is built on these and nothing else."""
+"""The events of a search, in order. Every view is built from events alone."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ class Added(Event):
 
 
 class Merged(Event):
-    """A thought led to a state that is in the tree already, or repeats a sibling, or is like one (``sigma``, ASKS); ``into`` was
-    counted up.
+    """A thought was merged into node ``into``, whose count was raised.
+
+    It leads to the same state, repeats a sibling, or is similar to one (``sigma``, ASKS).
     """
 
     kind: Literal["merged"] = "merged"
@@ -35,7 +36,7 @@ class Merged(Event):
 
 
 class Rejected(Event):
-    """The task turned a thought away, or it was cut off before it ended."""
+    """The task rejected a thought, or the thought was cut off before it ended."""
 
     kind: Literal["rejected"] = "rejected"
     parent: int
@@ -44,9 +45,11 @@ class Rejected(Event):
 
 
 class Scored(Event):
-    """A verifier gave a node its score: after ``layer`` of its decoder layers (None: all); or it was ``skipped``.
+    """A node got its score.
 
-    ``exact``: False if it was read upon approximate KV.
+    * ``layer``: after how many decoder layers the verifier's pass stopped, None if it ran them all.
+    * ``skipped``: the score is the confidence of the thought; the verifier was not asked.
+    * ``exact``: False if the score was read from approximate KV.
     """
 
     kind: Literal["scored"] = "scored"

@@ -1,4 +1,4 @@
-"""How a budget is kept: what may still be done, what is cut, when it is over."""
+"""Enforces a budget: what may still be done, what is cut short, when the search ends."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ DRAWN: tuple[Limit, Limit] = ("tokens", "nodes")  # a draw takes at least one of
 
 
 class Limits:
-    """A budget, the account that is held against it, and the word on whether it has cut anything.
+    """A budget, the account it limits, and whether it has cut anything short.
 
     Parameters
     ----------
     budget : Budget
     ledger : Ledger
-        Whose counters are compared with the budget.
+        Its counters are compared with the budget.
     on_cut : callable
         Called with the reason when a budget first cuts something.
     run : Limits, optional
-        Of the run of many searches this one belongs to; what is done counts there as well, and has to be within both. A
-        limit that searches share is a matter of who comes first.
+        Limits of the run of many searches that this search belongs to. Work counts in both and must be within both. Searches
+        take from a shared limit first come, first served.
     name : str
-        What the budget is called in reasons.
+        The name of the budget in reasons.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Limits:
 
     @property
     def seconds_left(self) -> float | None:
-        """Until the deadline, may be negative; None without one."""
+        """Seconds until the deadline, may be negative; None without one."""
         return None if self.account.deadline is None else self.account.deadline - time.perf_counter()
 
     def late(self) -> bool:
@@ -75,7 +75,7 @@ class Limits:
 
     @property
     def short(self) -> bool:
-        """Whether the engine has had to leave something undone: the deadline has passed, or the KV may not grow."""
+        """Whether the engine could not do everything: the deadline has passed, or the KV may not grow."""
         return self.late() or self.account.kv_short
 
     def left(self, limit: Limit) -> float:
@@ -154,11 +154,11 @@ class Limits:
     # -- the end -----------------------------------------------------------------------------------------------------
 
     def cut_short(self) -> None:
-        """Say that an engine or a verifier had to end early: out of seconds, of KV or of tokens."""
+        """Note that an engine or a verifier ended early, for want of seconds, KV or tokens."""
         self.cut("seconds" if self.late() else "kv_bytes" if self.account.kv_short else "tokens")
 
     def cut(self, limit: Limit) -> None:
-        """Note that a limit kept something from being done; where it is the run's, that is over as well."""
+        """Note that a limit prevented something; a limit of the run ends the run as well."""
         whose = self._whose(limit)
         reason = whose.reason(limit)
         if whose is self.run:
@@ -168,12 +168,12 @@ class Limits:
             self._on_cut(reason)
 
     def stop(self, limit: Limit) -> NoReturn:
-        """Raise BudgetReached: nothing may be done any more."""
+        """Raise BudgetReached: nothing more may be done."""
         self.cut(limit)
         raise BudgetReached(self._whose(limit).reason(limit))
 
     def end(self, reason: str) -> NoReturn:
-        """Raise BudgetReached, now and at whatever is tried after it: somebody outside wants the search to end."""
+        """Raise BudgetReached, now and at every later call: a caller wants the search to end."""
         self._ended = reason
         self.stopped = self.stopped or reason
         raise BudgetReached(reason)
@@ -193,7 +193,7 @@ class Limits:
         return min(each.left(limit) for each in self._both)
 
     def _whose(self, limit: Limit) -> Limits:
-        """Of which budget less is left."""
+        """The limits of which less is left."""
         return min(self._both, key=lambda each: each.left(limit))
 
     def _check(self) -> None:

@@ -1,4 +1,4 @@
-"""The outcome of a calibration as a file: which rules passed, for what they hold, and every test on the way."""
+"""A calibration as a file: the rules that passed, the model and task they hold for, and every test."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class TestStep(BaseModel, Generic[R]):
 
 
 class MechanismOutcome(BaseModel, Generic[R]):
-    """What became of one mechanism: a rule that passed, or why there is none, and the walk from strict to loose.
+    """The result of one mechanism: a rule that passed, or why there is none, and the walk from strict to loose.
 
     ``examples``: how many test examples there were. ``chosen``: which step of ``walk`` is the rule, None if ``refused``.
     """
@@ -83,7 +83,7 @@ class MechanismOutcome(BaseModel, Generic[R]):
 
 
 class Probe(BaseModel):
-    """A path whose wording stands for the task's: the problem as it was given, and its thoughts."""
+    """A path that the fingerprint of a task is taken at: the problem as it was given, and its thoughts."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     problem: JsonValue
@@ -167,7 +167,7 @@ class Calibration(ChecksummedRecord):
     # -- what it holds for -------------------------------------------------------------------------------------------
 
     def check(self, engine: Engine, task: Task) -> None:
-        """Refuse a model or a task it was not made for.
+        """Refuse a model or a task that the calibration was not made for.
 
         Raises
         ------

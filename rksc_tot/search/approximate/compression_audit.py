@@ -1,4 +1,4 @@
-"""Thoughts written and scores read upon reduced KV: a seeded share of them is looked at upon all of it."""
+"""Audit of KV compression: a seeded share of thoughts and scores is computed again from all KV."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rksc_tot.core.tree import Node
 from rksc_tot.engine.base import Account, CompressingEngine, LabelRequest, LabelScores
 
 AUDIT = 0.03
-"""Share that is audited where nothing else is said."""
+"""Default share that is audited."""
 TINY = 1e-300  # in place of a probability of 0
 ENOUGH = 4  # audits before anything is said of what they found
 
@@ -24,13 +24,13 @@ class CompressionAudit:
     Parameters
     ----------
     audit : float
-        Share of the thoughts, and of the answers to label questions, that are not exact that is audited, 0..1.
+        Share that is audited of the thoughts and the answers to label questions that are not exact, 0..1.
     engine, account
         Of the search.
     rng : callable
         The random stream of the search by that name.
     warn : callable
-        Where it is told, as topic and message, that the audit finds much harm.
+        Gets a warning, as topic and message, where the audit finds much harm.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class CompressionAudit:
         self._answers = 0  # that were not exact, so far
 
     async def audit(self, nodes: Sequence[Node]) -> None:
-        """Compare what comes after new thoughts with what would upon their full paths; the first of a search always."""
+        """Compare the next token after new thoughts with that from all KV of their paths; the first of a search always."""
         chosen = [n for n in nodes if not n.exact and n._handle is not None and self._draws("compression", n.branch)]
         if not chosen:
             return
@@ -66,7 +66,7 @@ class CompressionAudit:
         )
 
     async def audit_scores(self, requests: Sequence[LabelRequest], replies: Sequence[LabelScores | None]) -> None:
-        """Compare answers to label questions with those upon the full paths; the first of a search always."""
+        """Compare answers to label questions with those from all KV of the paths; the first of a search always."""
         chosen: list[tuple[LabelRequest, LabelScores]] = []
         for request, reply in zip(requests, replies, strict=True):
             if reply is not None and not reply.exact:
@@ -98,7 +98,7 @@ class CompressionAudit:
         return first or self._rng("audit", what, which).random() < self._audit
 
     def _no_room(self) -> None:
-        """There is none for the full path: that is why it was reduced."""
+        """Warn that the full path does not fit, which is why it was compressed."""
         self._warn("audit", "reduced KV was not audited: there is no room for the full KV of a path beside it")
 
     def _alarm(self, topic: str, row: CompressedKV | ApproximateScores, found: str) -> None:

@@ -1,4 +1,4 @@
-"""CGEE in one search: which siblings go unverified, which passes may stop at a layer, and what the audit finds of both."""
+"""CGEE in one search: siblings that need no verifier, passes that may stop at a layer, and the audit of both."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class EarlyExit:
     rng : callable
         The random stream of the search by that name; an audit is drawn from it, node by node.
     warn : callable
-        Where an alarm goes: topic and message.
+        Gets a warning, as topic and message, where the calibration does not hold.
     """
 
     rksc: RKSC
@@ -111,7 +111,7 @@ class EarlyExit:
         return skipped, audited
 
     def review(self, audited: Sequence[Sequence[Node]]) -> None:
-        """Compare groups that would have been skipped with what the verifier said of them."""
+        """Compare groups that a rule would have skipped with their scores by the verifier."""
         for group in audited:
             scores = [node.score for node in group if node.score is not None]
             if len(scores) < len(group):
@@ -123,7 +123,7 @@ class EarlyExit:
     # -- rival stop --------------------------------------------------------------------------------------------------
 
     def rivals(self, node: Node) -> RivalStop | None:
-        """When the branches after a node may stop; never, where what they would have been is audited."""
+        """When the branches after a node may stop; None where all are written for an audit."""
         rule = self.rksc.rival_rule
         if rule is not None and self._audited("rival stop", node):
             self._uncut.add(node.id)
@@ -131,7 +131,7 @@ class EarlyExit:
         return rule
 
     def review_rivals(self, nodes: Sequence[Node]) -> None:
-        """Compare branches that were all written for an audit with those that would have been."""
+        """Compare branches that were all written for an audit with those that the rule would have kept."""
         rule = self.rksc.rival_rule
         for group in _siblings(nodes):
             scores = [node.score for node in group if node.score is not None]

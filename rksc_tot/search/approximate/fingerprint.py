@@ -1,4 +1,4 @@
-"""What a calibration is bound to: the weights of a model and the wording of a task. Both as short hashes."""
+"""Short hashes of the weights of a model and of the wording of a task, which a calibration is bound to."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PLACES = (
 
 
 class TaskFingerprint(NamedTuple):
-    """What a model reads of a task at one path. ``labels``: of the question, empty where there is none."""
+    """The hash of the texts that a model reads of a task at one path. ``labels``: of the question, empty without one."""
 
     hash: str
     labels: tuple[str, ...]

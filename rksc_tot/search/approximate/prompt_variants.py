@@ -1,4 +1,4 @@
-"""The root's prompt in other words: where the first thoughts of a search start from.
+"""Prompt variants: the first thoughts of a search start from the prompt and from its other wordings.
 
 The prompt of the task and its other phrasings each head a path of their own; the branches after the root are dealt over them in
 turn. With a rule for it (ASKS, phrasing), a phrasing takes over the KV of what it has in common with the prompt.
@@ -28,7 +28,7 @@ class Start(NamedTuple):
 
 
 class PromptVariants:
-    """The other phrasings of one problem, opened when the root is first expanded.
+    """The prompt variants of one problem, opened when the root is first expanded.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ class PromptVariants:
     names : tuple
         Seed and problem, which every random stream is named by.
     warn : callable
-        Where it is told, as topic and message, that a phrasing is left out.
+        Gets a warning, as topic and message, where a variant is left out.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class PromptVariants:
         self._opened: list[tuple[Any, bool]] = []
 
     async def deal(self, root: Any, k: int) -> list[Start]:
-        """``k`` branches, dealt in turn over the root's own handle and the phrasings."""
+        """``k`` branches, dealt in turn over the root's own handle and the variants."""
         while self._prompts and len(self._opened) < k - 1 and not self._account.late:
             prompt = self._prompts.pop(0)
             try:

@@ -1,4 +1,4 @@
-"""The switches of a search: what may be approximate, and how closely that is watched."""
+"""The settings of approximations: which are on, and what share of their decisions is audited."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CALIBRATED = "lm_value"  # the verifier whose decisions are calibrated
 
 
 class RKSC(Settings):
-    """What a search may decide early (CGEE) and share (ASKS). Without it, and wherever nothing was accepted, it is exact.
+    """Which decisions a search may take early (CGEE) and what KV it may share (ASKS). Without it a search is exact.
 
     ::
 

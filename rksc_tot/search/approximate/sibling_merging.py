@@ -1,7 +1,7 @@
-"""ASKS, sibling sharing: a new thought that is like enough a sibling's becomes one with it.
+"""ASKS, sibling merging: a new thought that is similar to a sibling is merged into it.
 
-One KV, one expansion, one verification; how many branches wrote either is kept for votes. Lossy, so a seeded share of it is
-looked at closely: what comes next after both thoughts, and what the model says of both.
+Both share KV, expansion and score; the counts of branches are added up for votes. This is lossy, so a seeded share is audited:
+the next token after both thoughts, and the model's answer to the task's question about both.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from rksc_tot.policies.asks import ASKS
 
 
-ENOUGH = 4  # audited aliases before anything is said of them
+ENOUGH = 4  # audited merges before a warning
 
 
 class MergedSibling(NamedTuple):
-    """A thought that became one with a node."""
+    """A thought that was merged into a node."""
 
     path: Path
     handle: Any
@@ -39,20 +39,20 @@ class MergedSibling(NamedTuple):
 
 
 class SiblingMerging:
-    """Finds siblings that are alike, and audits the finding.
+    """Finds similar siblings and audits their merging.
 
     Parameters
     ----------
     asks : ASKS
         α and τ of the gate.
     audit : float
-        Share of the aliases that is audited, 0..1.
+        Share of the merges that is audited, 0..1.
     task, problem, engine, account
         Of the search.
     rng : callable
         The random stream of the search by that name.
     warn : callable
-        Where it is told, as topic and message, that the audit finds much harm.
+        Gets a warning, as topic and message, where the audit finds much harm.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class SiblingMerging:
         self._taken: Counter[int] = Counter()  # by parent
 
     def know(self, node: Node) -> None:
-        """Note a new node, which later siblings may be like."""
+        """Remember a new node, which later siblings may be similar to."""
         self._siblings.setdefault(node.parent or 0, []).append(node)
 
     def like(self, parent: Node, finished: bool, handle: Any) -> tuple[Node, float] | None:
@@ -92,7 +92,7 @@ class SiblingMerging:
         return max(alike, key=lambda pair: (pair[1], -pair[0].id), default=None)
 
     def take(self, path: Path, branch: str, handle: Any, into: Node, tokens: int) -> None:
-        """Book an alias. Its handle is given back, at once or after the audit; the first of a search is always audited."""
+        """Book a merge. The handle is released at once or after the audit; the first merge of a search is always audited."""
         row = self._account.ledger.sibling
         row.book_sharing(tokens)
         self._taken[into.parent or 0] += 1
@@ -103,7 +103,7 @@ class SiblingMerging:
             self._engine.release(handle)
 
     async def audit(self) -> None:
-        """Compare the audited aliases with the nodes they became; say so where siblings have all become one."""
+        """Compare audited thoughts with the nodes they were merged into; warn where all siblings were merged into one."""
         for parent, taken in self._taken.items():
             if taken >= ENOUGH and len(self._siblings.get(parent, ())) == 1:
                 self._warn(
@@ -134,7 +134,7 @@ class SiblingMerging:
                 self._engine.release(alias.handle)
 
     def close(self) -> None:
-        """Give back what was not audited any more."""
+        """Release the thoughts that are not audited any more."""
         while self._audited:
             self._engine.release(self._audited.pop().handle)
 
