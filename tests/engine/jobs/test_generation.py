@@ -10,7 +10,8 @@ from rksc_tot.engine import TransformersEngine
 from rksc_tot.engine.base import Account, GenerateRequest, LabelRequest, Sampling
 from rksc_tot.engine.jobs.random_streams import Streams
 from rksc_tot.engine.jobs.sampler import Draws, Logits, sample
-from rksc_tot.engine.tokenization.text import Written, cut_at, find_end, leading_stops
+from rksc_tot.engine.tokenization.labels import Pieces, label_trie
+from rksc_tot.engine.tokenization.text import Written, continuation, cut_at, find_end, leading_stops
 from tests.engine.conftest import byte_tokenizer, llama, mistral
 from tests.seeds import seeds
 
@@ -67,11 +68,16 @@ async def play(engine, rng):
                     assert (completion.text, completion.finish) == (text, finish)
                     assert list(completion.tokens[: len(kept)]) == kept
                 handles.append(completion.handle)
-        ids = [engine.tokenizer.convert_tokens_to_ids(t) for t in ("yes", "Ġyes", "no", "Ġno")]
+        pieces = Pieces(engine.tokenizer, len(engine.tokenizer))
+        trie = label_trie(lambda text: continuation(engine.tokenizer, text), " so", ("yes", "no"), pieces)
         for request, score in zip(asked, scores, strict=True):
-            path = request.handle.tokens + engine.tokenizer.encode(" so", add_special_tokens=False)
-            p = engine.forward.plain(path)[-1].double().softmax(-1)[ids]
-            assert score.probabilities["yes"] == pytest.approx(float(p[:2].sum() / p.sum()), abs=1e-4)
+            path = [*request.handle.tokens, *trie.question]
+            (yes, no), _ = trie.read(
+                lambda node, ids, path=path: (
+                    engine.forward.plain([*path, *node])[-1].double().log_softmax(-1)[list(ids)]
+                )
+            )
+            assert score.probabilities["yes"] == pytest.approx(yes / (yes + no), abs=1e-4)
         engine.check_integrity()
     assert account.ledger.prefill_tokens == account.ledger.distinct_tokens + account.ledger.recomputed_tokens
     for handle in handles:
