@@ -51,6 +51,8 @@ class PrefixTree:
         """Reduces what handles refer to until so many slots are free, or as far as that goes, before any of it is evicted."""
         self.shelve: Callable[[Segment], None] | None = None
         """Keeps a copy of a segment's KV, some of which is about to go although somebody refers to it."""
+        self.changes = 0
+        """How often KV was dropped or copied back, or a segment split: then what :meth:`missing` gave may not hold any more."""
         self._clock = 0
         self._made = 0
         self._victims = EvictionQueue(policy or RSBCM())
@@ -239,6 +241,7 @@ class PrefixTree:
         if segment.mixed:
             self._let_go(segment, segment.slots)
             segment.forget()
+        self.changes += 1
         before = len(segment.slots)
         segment.put(0, slots)
         segment.sound = max(segment.sound, len(slots))
@@ -418,6 +421,7 @@ class PrefixTree:
         parent = low.parent
         if parent is None or not 0 < at < len(low.tokens):
             raise CacheError(f"cannot split a segment of {len(low.tokens)} tokens at {at}")
+        self.changes += 1
         high = self._segment(parent, low.tokens[:at], low.start)
         low.hand_over(high, at)
         high.stored_once, low.stored_once = min(at, low.stored_once), max(0, low.stored_once - at)
@@ -458,6 +462,7 @@ class PrefixTree:
         return self.isolated and not any(segment.prompts for segment in at.lineage()[:1])
 
     def _let_go(self, segment: Segment, slots: list[int]) -> None:
+        self.changes += 1
         self.pool.free(slots)
         if segment.payer is not None:
             segment.payer.kv_rows -= len(slots)

@@ -35,15 +35,15 @@ class Offloader:
                 if stowed := _stowed(segment, first):
                     self.store.prefetch(stowed)
 
-    def fetch(self, job: Job, tip: Segment, payer: Payer | None, limit: int | None) -> None:
-        """Copy back what is missing on the way to ``tip``, as far as that is cheaper than to compute it.
+    def fetch(self, job: Job, missing: list[tuple[Segment, int]], limit: int | None) -> None:
+        """Copy back what is ``missing`` of a path, as far as that is cheaper than to compute it.
 
         Raises
         ------
         CacheError
             If there is no room.
         """
-        for segment, first in self.tree.missing(tip, job.exact):
+        for segment, first in missing:
             above = segment.parent
             if above is not None and above.parent is not None and not above.resident:
                 break
@@ -52,7 +52,7 @@ class Offloader:
                 continue
             if not self.store.costs.copy_is_cheaper(stowed.tokens, stowed.tokens - first):
                 continue
-            if self._copy_back(segment, stowed, payer, limit):
+            if self._copy_back(segment, stowed, job.payer, limit):
                 job.account.ledger.restored_tokens += stowed.tokens - first
 
     def _copy_back(self, segment: Segment, stowed: OffloadedRecord, payer: Payer | None, limit: int | None) -> bool:

@@ -64,6 +64,7 @@ def schedule(
     job: Job,
     tip: Segment,
     most: int,
+    missing: list[tuple[Segment, int]],
     awaited: Collection[Segment],
     limit: int | None = None,
     offloader: Offloader | None = None,
@@ -73,6 +74,7 @@ def schedule(
 
     Logits are taken on the way wherever somebody waits for them or a handle may want them, but not at a watched question,
     whose rows may leave the pass. If the path is resident, its last row is computed again, since KV does not give logits.
+    ``missing``: what must be computed of the path.
     ``limit``: tokens that may be resident on the job's account then, if that is limited. ``offloader``: what is missing is copied
     back from there where that is cheaper.
 
@@ -83,11 +85,14 @@ def schedule(
     CacheError
         If there is no room.
     """
-    for segment, _ in tree.missing(tip)[:1]:  # only the first can be resident in part
+    changes = tree.changes
+    for segment in [segment for segment, _ in missing if not segment.resident][:1]:  # only the first is stored in part
         tree.part(segment, job.payer)
     if offloader is not None:
-        offloader.fetch(job, tip, job.payer, limit)
-    run = _run(tree.missing(tip, job.exact)) or [(tip, len(tip.tokens) - 1)]
+        missing = missing if tree.changes == changes else tree.missing(tip, job.exact)
+        offloader.fetch(job, missing, limit)
+    missing = missing if tree.changes == changes else tree.missing(tip, job.exact)
+    run = _run(missing) or [(tip, len(tip.tokens) - 1)]
     start = run[0][0].start + run[0][1]
     count = left = min(most, run[-1][0].end - start)
     pieces: list[tuple[Segment, range, dict[int, int]]] = []  # tokens of a segment, and the slots that some have

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import count
+from typing import NamedTuple
 
 from rksc_tot.cache.prefix_tree import PrefixTree, Segment
 from rksc_tot.engine.base import Account
@@ -17,6 +18,29 @@ from rksc_tot.engine.jobs.job import Job
 
 SHORT = 64  # rows
 WHILE_OTHERS_WAIT = 4
+
+
+Missing = list[tuple[Segment, int]]
+"""What must be computed before a path is resident, as :meth:`~rksc_tot.cache.prefix_tree.PrefixTree.missing` gives it."""
+
+
+class Turn(NamedTuple):
+    """A path that may take rows of a pass.
+
+    Attributes
+    ----------
+    job, tip
+        Which path it is, and for which job.
+    rows
+        The most rows it may take.
+    missing
+        What must be computed of the path.
+    """
+
+    job: Job
+    tip: Segment
+    rows: int
+    missing: Missing
 
 
 class FairShare:
@@ -36,26 +60,29 @@ class FairShare:
         self._served[id(account)] += rows
         self._room -= rows
 
-    def deal(self, jobs: Sequence[Job], tree: PrefixTree, rows: int) -> Iterator[tuple[Job, Segment, int]]:
-        """Every path that lacks something, in turn, with the most rows of a pass of ``rows`` that it may take.
+    def deal(self, jobs: Sequence[Job], tree: PrefixTree, rows: int) -> Iterator[Turn]:
+        """Every path that lacks something, in turn. ``rows``: those of the pass.
 
-        What was taken is to be booked before the next one is asked for.
+        The caller books the rows of a turn before it asks for the next one.
         """
         self._level(jobs, rows)
         self._room = rows
         wanted = sorted(self._wanted(jobs, tree))
+        seen = tree.changes
         long = sum(is_long for _, is_long, *_ in wanted)
         for_long = rows if long == len(wanted) else max(1, rows // WHILE_OTHERS_WAIT)
-        for _, is_long, _, job, tip in wanted:
+        for _, is_long, _, job, tip, missing in wanted:
             before = self._room
             room = min(before, for_long) if is_long else before
             if room:
-                yield job, tip, max(1, room // long) if is_long else room
+                if tree.changes != seen or any(segment.reach > first for segment, first in missing):
+                    missing = tree.missing(tip, job.exact)  # other turns have changed it meanwhile
+                yield Turn(job, tip, max(1, room // long) if is_long else room, missing)
             if is_long:
                 long, for_long = long - 1, for_long - (before - self._room)
 
-    def _wanted(self, jobs: Sequence[Job], tree: PrefixTree) -> Iterator[tuple[int, bool, int, Job, Segment]]:
-        """Rows computed for its account so far, whether it is long, a number, and what it is."""
+    def _wanted(self, jobs: Sequence[Job], tree: PrefixTree) -> Iterator[tuple[int, bool, int, Job, Segment, Missing]]:
+        """Rows computed for its account so far, whether it is long, a number, and the path."""
         numbers = count()
         for job in jobs:
             served = self._served[id(job.account)]
@@ -63,7 +90,7 @@ class FairShare:
                 if job.lacks(tip):
                     missing = tree.missing(tip, job.exact)
                     lacking = tip.end - missing[0][0].start - missing[0][1] if missing else 1
-                    yield served, lacking > SHORT, next(numbers), job, tip
+                    yield served, lacking > SHORT, next(numbers), job, tip, missing
 
     def _level(self, jobs: Sequence[Job], rows: int) -> None:
         """See who is here and how far along. Whoever has left is forgotten."""

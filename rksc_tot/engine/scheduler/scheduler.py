@@ -221,8 +221,8 @@ class Scheduler:
         closed = running & self._crowded  # who was paused there would take what running jobs wait for, time and again
         nobody_wakes = bool(running) and None in self._crowded
         self._crowded = set()
-        for job, tip, most in self._fair_share.deal(self.jobs, self.tree, self.most):
-            missing = [segment for segment, _ in self.tree.missing(tip, job.exact)]
+        for job, tip, most, lacking in self._fair_share.deal(self.jobs, self.tree, self.most):
+            missing = [segment for segment, _ in lacking]
             if (full and not job.running) or not taken.isdisjoint((tip, *missing)):
                 continue
             if not job.running and (nobody_wakes or id(job.account) in closed):
@@ -235,7 +235,7 @@ class Scheduler:
             try:
                 if self.compressor is not None:
                     self.compressor.ledger = job.account.ledger.compression
-                made = schedule(self.tree, job, tip, most, awaited, self.limit(job.account), self.offloader)
+                made = schedule(self.tree, job, tip, most, lacking, awaited, self.limit(job.account), self.offloader)
             except CacheError as error:
                 if not waking:
                     self._crowded.add(id(job.account) if isinstance(error, AccountFull) else None)

@@ -208,7 +208,8 @@ class ResidentPrompt(Job):
 
     def _pass(self) -> None:
         scheduler = self._scheduler
-        made = schedule(self.tree, self, self.base, scheduler.max_rows, (self.base,), scheduler.limit(self.account))
+        missing, limit = self.tree.missing(self.base), scheduler.limit(self.account)
+        made = schedule(self.tree, self, self.base, scheduler.max_rows, missing, (self.base,), limit)
         if compute(scheduler.forward, self.tree, [made]).broken:
             raise not_numbers()
 

@@ -74,7 +74,7 @@ class World:
     def step(self, rows):
         """A pass; returns the rows of each job."""
         got = dict.fromkeys(self.jobs, 0)
-        for job, tip, most in self.turns.deal(self.jobs, self.tree, rows):
+        for job, tip, most, _ in self.turns.deal(self.jobs, self.tree, rows):
             taken = job.take(tip, most)
             self.turns.book(job.account, taken)
             got[job] += taken
