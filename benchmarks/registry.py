@@ -15,6 +15,7 @@ BENCHMARKS = {
     "exactness": "quality.exactness",
     "games": "quality.games",
     "house": "quality.house",
+    "labels": "quality.labels",
     "memory": "memory.memory",
     "paper": "speed.paper",
     "peers": "peers.main",

@@ -5,12 +5,12 @@ import random
 
 import pytest
 
+from benchmarks.common.plain_labels import plain_labels
 from rksc_tot.core.seeds import stream_keys
 from rksc_tot.engine import TransformersEngine
 from rksc_tot.engine.base import Account, GenerateRequest, LabelRequest, Sampling
 from rksc_tot.engine.jobs.random_streams import Streams
 from rksc_tot.engine.jobs.sampler import Draws, Logits, sample
-from rksc_tot.engine.tokenization.labels import Pieces, label_trie
 from rksc_tot.engine.tokenization.text import Written, continuation, cut_at, find_end, leading_stops
 from tests.engine.conftest import byte_tokenizer, llama, mistral
 from tests.seeds import seeds
@@ -22,6 +22,8 @@ SETTINGS = (
     Sampling(temperature=1.0, top_p=0.8),
     Sampling(temperature=1.0, min_p=0.1),
 )
+LABELS = (("yes", "no"), ("quite", "quiet"), ("no", "nope", "not"))  # of one token, of several, one in another
+QUESTIONS = (" so", " so\n", " so: ", " so?")
 STOPS = ((), ("a",), ("e", "o", "\n"), ("ab", "b"), ("é",))
 
 
@@ -57,7 +59,10 @@ async def play(engine, rng):
             )
             for i, handle in enumerate(chosen)
         ]  # fmt: skip
-        asked = [LabelRequest(rng.choice(handles), " so", ("yes", "no")) for _ in range(rng.randint(0, 3))]
+        asked = [
+            LabelRequest(rng.choice(handles), rng.choice(QUESTIONS), rng.choice(LABELS))
+            for _ in range(rng.randint(0, 3))
+        ]
         found, scores = await asyncio.gather(engine.generate(requests, account), engine.label(asked, account))
         for request, completions in zip(requests, found, strict=True):
             path = request.handle.tokens
@@ -68,16 +73,13 @@ async def play(engine, rng):
                     assert (completion.text, completion.finish) == (text, finish)
                     assert list(completion.tokens[: len(kept)]) == kept
                 handles.append(completion.handle)
-        pieces = Pieces(engine.tokenizer, len(engine.tokenizer))
-        trie = label_trie(lambda text: continuation(engine.tokenizer, text), " so", ("yes", "no"), pieces)
         for request, score in zip(asked, scores, strict=True):
-            path = [*request.handle.tokens, *trie.question]
-            (yes, no), _ = trie.read(
-                lambda node, ids, path=path: (
-                    engine.forward.plain([*path, *node])[-1].double().log_softmax(-1)[list(ids)]
-                )
-            )
-            assert score.probabilities["yes"] == pytest.approx(yes / (yes + no), abs=1e-4)
+            shares, outside = plain_labels(
+                lambda ids: engine.forward.plain(list(ids)).double().log_softmax(-1), engine.tokenizer,
+                request.handle.tokens, request.question, request.labels, lambda t: continuation(engine.tokenizer, t),
+            )  # fmt: skip
+            assert [*score.probabilities.values()] == pytest.approx(shares, abs=1e-4)
+            assert score.outside == pytest.approx(outside, abs=1e-4)
         engine.check_integrity()
     assert account.ledger.prefill_tokens == account.ledger.distinct_tokens + account.ledger.recomputed_tokens
     for handle in handles:
