@@ -44,7 +44,7 @@ def rows_allowed(rows: int) -> bool:
 
 
 def queries_times_keys(queries: Tensor, keys: Tensor, out: Tensor) -> None:
-    """``out [S, M, T] = queries [S, M, D] @ keys [S, T, D]ᵀ``, which may be in higher precision."""
+    """``out [S, M, T] = queries [S, M, D] @ keys [S, T, D]ᵀ``, all in one precision, float32 at least."""
     kernel: Kernel = "batched"
     if _has_both_kernels(queries):
         kernel = _kernel(scores_choice(queries.shape[-1], torch.get_num_threads()), queries, keys.shape[1])
@@ -53,9 +53,6 @@ def queries_times_keys(queries: Tensor, keys: Tensor, out: Tensor) -> None:
 
 def add_weights_times_values(out: Tensor, weights: Tensor, values: Tensor, step: int) -> None:
     """``out [S, M, D] += weights [S, M, T] @ values [S, T, D]``, ``step`` keys after the other."""
-    if values.dtype.itemsize < 4:
-        out += weights.to(values.dtype) @ values
-        return
     kernel: Kernel = "batched"
     if _has_both_kernels(weights):
         kernel = "onednn"  # in products over more keys than a tile, MKL's order depends on how many
@@ -75,10 +72,8 @@ def _scores(kernel: Kernel, queries: Tensor, keys: Tensor, out: Tensor) -> None:
     if kernel == "onednn":
         for n in range(queries.shape[0]):
             out[n] = _linear(queries[n], keys[n])
-    elif out.dtype == queries.dtype:
-        torch.bmm(queries, keys.transpose(1, 2), out=out)
     else:
-        out.copy_(queries @ keys.transpose(1, 2))
+        torch.bmm(queries, keys.transpose(1, 2), out=out)
 
 
 def _add_values(kernel: Kernel, out: Tensor, weights: Tensor, values: Tensor, step: int) -> None:

@@ -93,13 +93,14 @@ def tree_attention(
     if observed is not None and layer == min(tree.arena.keys):
         observed.forget(plan.slots)
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-    query = query[0] * (scale if softcap is not None else scale * BITS)
+    wide = torch.promote_types(query.dtype, torch.float32)  # in half precision a score of 20 would be off by up to 0.06
+    query = query[0].to(wide) * (scale if softcap is not None else scale * BITS)
     note = None if observed is None else partial(observed.note, layer)
     results = [_attend(g, query, keys, values, sliding_window, softcap, s_aux, note, tree.scratch) for g in plan.groups]
     rows = query.shape[1]
     if len(results) == 1 and plan.groups[0].real == slice(0, rows):
         return results[0][None], None
-    out = query.new_zeros(rows, *results[0].shape[1:])  # [Q, Hq, Dv]
+    out = results[0].new_zeros(rows, *results[0].shape[1:])  # [Q, Hq, Dv]
     for group, result in zip(plan.groups, results, strict=True):
         out[group.real] = result
     return out[None], None
@@ -122,7 +123,7 @@ def _attend(
     n = per * width
     q = gather(query, group.rows).view(heads, per, pieces, width, -1).transpose(1, 2)
     if q.device.type == "cuda" and softcap is None and note is None:
-        out = attend_group(group, q.reshape(heads, pieces, n, -1) / BITS, keys, values, window, sinks)
+        out = attend_group(group, (q.reshape(heads, pieces, n, -1) / BITS).to(keys.dtype), keys, values, window, sinks)
     else:
         rows = q.new_zeros(heads, pieces, n if rows_allowed(n) else n + -n % LEAST_ROWS, q.shape[-1])
         rows[:, :, :n].unflatten(2, (per, width)).copy_(q)
@@ -210,6 +211,7 @@ class PartialAttention:
     def add_values(self, out: Tensor, values: Tensor) -> None:
         """Add the weighted values to ``out [Hk, B, W, Dv]``, from seam to seam."""
         values = gather(values, self.part.slots).reshape(self.scores.shape[0], self.scores.shape[-1], -1)
+        values = values.to(self.scores.dtype)
         rows = self.of(out)
         add_weights_times_values(rows, self.scores, values, self.step)
         if rows.data_ptr() != out[:, self.part.pieces].data_ptr() or not isinstance(self.part.pieces, slice):
@@ -228,9 +230,9 @@ def _partial(
 ) -> PartialAttention:
     heads, _, whole, size = q.shape
     each = whole if part is group.parts[-1] or not rows_allowed(part.rows(n)) else n
-    k = gather(keys, part.slots).reshape(heads * part.sets, -1, size)
+    k = gather(keys, part.slots).reshape(heads * part.sets, -1, size).to(q.dtype)
     rows = _of_part(part, each, q)
-    scores = scratch.take(k.shape[0], rows.shape[1], k.shape[1], rows.float() if rows.dtype.itemsize < 4 else rows)
+    scores = scratch.take(k.shape[0], rows.shape[1], k.shape[1], rows)
     queries_times_keys(rows, k, scores)
     if softcap is not None:
         scores.copy_(_cap(scores, softcap))
