@@ -12,19 +12,32 @@ from rksc_tot.cache.attention_stats import AttentionStats
 
 
 class Arena:
-    """Preallocated keys ``[Hk, rows, Dk]`` and values ``[Hk, rows, Dv]`` per layer; heads may differ between layers.
+    """Keys ``[Hk, rows, Dk]`` and values ``[Hk, rows, Dv]`` per layer; heads may differ between layers.
 
-    Layers are made when they are first written. Rows are added by doubling, so a token is copied O(1) times.
+    A layer is made when it is first written. The arena grows by half when rows are needed, so a token is copied a few times
+    at most, and layer by layer, so only one layer's old and new tensors exist at the same time.
+
+    Attributes
+    ----------
+    limit
+        Rows that the KV budget allows.
+    rows
+        Rows that every layer has.
+    keys, values
+        The tensors, by the number of the layer.
+    observed
+        Attention that each row got, where a policy heeds attention; else None.
     """
 
     FIRST_ROWS = 1024
+    GROWTH = 1.5
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.rows = 0
         self.keys: dict[int, Tensor] = {}
         self.values: dict[int, Tensor] = {}
-        self.observed: AttentionStats | None = None  # made where eviction heeds attention
+        self.observed: AttentionStats | None = None
 
     @property
     def bytes_per_row(self) -> int:
@@ -32,15 +45,15 @@ class Arena:
         return sum(t.shape[0] * t.shape[2] * t.element_size() for t in (*self.keys.values(), *self.values.values()))
 
     def reserve(self, extent: int) -> None:
-        """Make room for slots 0..extent-1."""
+        """Make room for slots 0..extent-1. If memory runs out, what is stored is still there, and reserving can be tried again."""
         if extent <= self.rows:
             return
-        rows = max(self.rows, self.FIRST_ROWS)
-        while rows < extent:
-            rows *= 2
-        rows = min(rows, max(self.limit, extent))
-        keys, values = ({n: _grown(old, rows) for n, old in part.items()} for part in (self.keys, self.values))
-        self.keys, self.values, self.rows = keys, values, rows  # only now: growing may run out of memory
+        rows = max(extent, min(self.limit, max(self.FIRST_ROWS, int(self.GROWTH * self.rows))))
+        for part in (self.keys, self.values):
+            for layer, tensor in part.items():
+                if tensor.shape[1] < rows:
+                    part[layer] = _grown(tensor, rows)
+        self.rows = rows
 
     def write(self, layer: int, keys: Tensor, values: Tensor, slots: Tensor) -> tuple[Tensor, Tensor]:
         """Put ``keys [Hk, Q, Dk]`` and ``values [Hk, Q, Dv]`` into ``slots [Q]``; returns the layer's whole tensors."""

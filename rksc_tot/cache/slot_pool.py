@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from rksc_tot.cache.extents import Extents, runs_of
 from rksc_tot.core.errors import CacheError
 
 
 class SlotPool:
     """Hands out row numbers of the arena, at most ``limit`` at a time.
 
-    Long runs are taken from the untouched end of the arena where they are contiguous (the kernel can then read them
-    without a gather); single rows come from the most recently freed ones. ``row_bytes``: of each, for messages.
-    """
+    Free rows are used again before the arena grows, so the arena needs no more rows than were ever taken at once. Of the free
+    rows a contiguous run is preferred, since attention reads it without a copy.
 
-    RUN = 8  # from this many on, contiguity is worth an untouched row
+    Attributes
+    ----------
+    limit
+        The most rows that may be taken at a time.
+    row_bytes
+        Bytes of one row over all layers, for messages.
+    peak
+        The most rows that were taken at a time so far.
+    """
 
     def __init__(self, limit: int, row_bytes: int = 1) -> None:
         if limit < 1:
@@ -20,13 +28,12 @@ class SlotPool:
         self.limit = limit
         self.row_bytes = row_bytes
         self.peak = 0
-        self._free: list[int] = []
-        self._fresh = 0  # rows from here on were never used
+        self._rows = Extents(0)
 
     @property
     def used(self) -> int:
         """Rows taken."""
-        return self._fresh - len(self._free)
+        return self._rows.rows - self._rows.free
 
     @property
     def available(self) -> int:
@@ -35,32 +42,28 @@ class SlotPool:
 
     @property
     def extent(self) -> int:
-        """One past the highest row ever taken: what the arena must have room for."""
-        return self._fresh
+        """One past the highest row ever taken: the number of rows that the arena needs."""
+        return self._rows.rows
 
     def allocate(self, count: int) -> list[int]:
-        """Take ``count`` rows. The caller makes room first: raises CacheError if there is none."""
+        """Take ``count`` rows. The caller makes room first.
+
+        Raises
+        ------
+        CacheError
+            If fewer are available.
+        """
         if count > self.available:
             raise CacheError(f"{count} rows asked for, {self.available} of {self.limit} free")
-        untouched = self.limit - self._fresh
-        if count >= self.RUN and count <= untouched:
-            rows = self._take_fresh(count)
-        else:
-            reused = min(count, len(self._free))
-            rows = [self._free.pop() for _ in range(reused)] + self._take_fresh(count - reused)
+        self._rows.grow(max(0, count - self._rows.free))
+        rows = [row for run in self._rows.take(count) for row in run]
         self.peak = max(self.peak, self.used)
         return rows
 
     def free(self, rows: list[int]) -> None:
         """Give rows back."""
-        self._free.extend(rows)
+        self._rows.give(runs_of(rows))
 
     def check_integrity(self, taken: list[int]) -> None:
-        """Raise CacheError unless free and taken rows are disjoint and make up all rows ever used."""
-        if sorted(self._free + taken) != list(range(self._fresh)):
-            raise CacheError("slot accounting is broken: free and taken rows do not add up")
-
-    def _take_fresh(self, count: int) -> list[int]:
-        rows = list(range(self._fresh, self._fresh + count))
-        self._fresh += count
-        return rows
+        """Raise CacheError unless free and taken rows are disjoint and make up all rows of the arena."""
+        self._rows.check_integrity(runs_of(sorted(taken)))

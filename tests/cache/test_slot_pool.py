@@ -1,4 +1,4 @@
-"""Slot numbers: nobody gets a taken one, and the limit is hard."""
+"""Slot numbers: no row has two owners, the limit is hard, and the arena is no larger than needed."""
 
 import pytest
 from hypothesis import given
@@ -9,14 +9,14 @@ from rksc_tot.core.errors import CacheError
 
 
 @given(st.integers(1, 40), st.lists(st.tuples(st.booleans(), st.integers(1, 12)), max_size=60))
-def test_consecutive_allocations_never_overlap_and_never_exceed_the_limit(limit, operations):
-    pool, taken = SlotPool(limit), []
+def test_rows_never_overlap_and_the_arena_needs_no_more_than_were_taken_at_once(limit, operations):
+    pool, taken, most = SlotPool(limit), [], 0
     for take, count in operations:
         if take and count <= pool.available:
             rows = pool.allocate(count)
             assert not set(rows) & set(taken)
-            assert max(rows) < limit
             taken += rows
+            most = max(most, len(taken))
         elif take:
             with pytest.raises(CacheError):
                 pool.allocate(count)
@@ -24,14 +24,19 @@ def test_consecutive_allocations_never_overlap_and_never_exceed_the_limit(limit,
             back, taken = taken[:count], taken[count:]
             pool.free(back)
         assert pool.used == len(taken) <= limit
+        assert pool.extent == pool.peak == most
+        assert max(taken, default=-1) < pool.extent
         pool.check_integrity(taken)
 
 
-def test_a_long_run_is_contiguous_while_untouched_rows_last():
-    pool = SlotPool(40)
-    singles = [pool.allocate(1)[0] for _ in range(9)]
-    pool.free(singles[::2])
-    assert pool.allocate(10) == list(range(9, 19))
+def test_a_run_of_free_rows_is_preferred_and_scattered_ones_are_used_before_the_arena_grows():
+    pool = SlotPool(99)
+    rows = pool.allocate(20)
+    pool.free([*rows[1:3], *rows[5:9], rows[12]])
+    assert pool.allocate(4) == rows[5:9]
+    assert pool.allocate(3) == [*rows[1:3], rows[12]]
+    assert pool.allocate(2) == [20, 21]
+    assert pool.extent == 22
 
 
 def test_an_empty_pool_is_refused():

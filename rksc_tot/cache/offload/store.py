@@ -23,9 +23,9 @@ from typing import Protocol, cast
 import torch
 
 from rksc_tot.cache.arena import Arena
+from rksc_tot.cache.extents import Extents, batches, cut
 from rksc_tot.cache.offload.cost_model import CostModel
 from rksc_tot.cache.offload.disk import SpillFile
-from rksc_tot.cache.offload.extents import Extents, batches, cut
 from rksc_tot.cache.offload.memory import Slabs
 from rksc_tot.cache.offload.records import Records
 from rksc_tot.core.errors import CacheError, ConfigError

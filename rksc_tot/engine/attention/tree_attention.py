@@ -45,23 +45,29 @@ BITS = math.log2(math.e)
 
 
 class Scratch:
-    """Memory for scores, used again by every layer and pass: to ask the system for it takes longer than to fill it."""
+    """Memory for scores that all layers and passes use again, since asking the system for it takes longer than filling it.
+
+    It grows to what a group of pieces needs, but keeps no more than :data:`MOST`; beyond, memory is asked for each time.
+    """
+
+    MOST = 64 << 20  # elements
 
     def __init__(self) -> None:
         self._memory = torch.empty(0)
         self._used = 0
 
     def reset(self) -> None:
-        """What was taken is free again."""
+        """Free all that was taken."""
         self._used = 0
 
     def take(self, sets: int, rows: int, keys: int, like: Tensor) -> Tensor:
-        """``[sets, rows, keys]``, filled with anything."""
+        """``[sets, rows, keys]`` of uninitialised memory."""
         count = sets * rows * keys
         first, self._used = self._used, self._used + in_whole_vectors(count)
+        if self._used > self.MOST:
+            return like.new_empty(self._used - first)[:count].view(sets, rows, keys)
         if self._used > len(self._memory) or (like.dtype, like.device) != (self._memory.dtype, self._memory.device):
-            first, self._used = 0, in_whole_vectors(count)
-            self._memory = like.new_empty(4 * self._used)
+            self._memory = like.new_empty(min(self.MOST, self._used * 5 // 4))
         return self._memory[first : first + count].view(sets, rows, keys)
 
 

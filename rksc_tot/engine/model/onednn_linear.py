@@ -6,8 +6,11 @@ laid out anew for every product, which costs a third of the time when rows are f
 queries, keys and values, say) become one product. A packed layer keeps a copy of its weight, so linear weights take their memory
 twice. Packed layers stand in the engine's copy of the model only (:mod:`rksc_tot.engine.model.model_copy`).
 
-A row of a packed layer is the same to the last bit whatever the other rows are and how many: seen for 1 to 256 rows in both
-dtypes, but for a single row with more than :data:`LONE_FEATURES` inputs in single precision, which is therefore computed twice.
+oneDNN compiles code for every number of rows, and keeps it: 0.3 to 1 MiB and 2 ms each, for up to 1024 shapes in each of two
+caches. So rows are padded to one of some 60 numbers, which bounds that memory (:func:`padded_rows`).
+
+A row of a packed layer is the same to the last bit whatever the other rows are and how many: seen for 2 to 256 rows in both
+dtypes. A single row with many inputs is added up in another order, but a product never has a single row.
 """
 
 from __future__ import annotations
@@ -16,12 +19,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 MOST_BYTES = 4 << 30
 """Linear weights beyond this are not copied unless asked for."""
-LONE_FEATURES = 1024
-"""oneDNN adds up in another order where one row alone has more inputs than this."""
+LEAST_STEP, MOST_STEP = 4, 64
+"""Rows from one padded number to the next."""
 
 
 class OneDNNLinear(nn.Module):
@@ -69,10 +73,18 @@ class OneDNNMatmul:
         return output[..., place]
 
     def _compute(self, input: Tensor) -> Tensor:
-        lone = self._features > LONE_FEATURES and input.numel() == self._features
-        rows = input.expand(2, *input.shape) if lone else input
+        count = input.numel() // self._features
+        rows = input.reshape(count, self._features)
+        if missing := padded_rows(count) - count:
+            rows = F.pad(rows, (0, 0, 0, missing))
         out: Tensor = torch.ops.mkldnn._linear_pointwise(rows, self._packed, self._bias, "none", [], "")
-        return out[0] if lone else out
+        return out[:count].view(*input.shape[:-1], out.shape[-1])
+
+
+def padded_rows(rows: int) -> int:
+    """The fewest rows, from this many on, for which oneDNN may compile code: at most an eighth more, or 3."""
+    step = min(max(LEAST_STEP, 1 << max(0, (rows - 1).bit_length() - 4)), MOST_STEP)
+    return -(-rows // step) * step
 
 
 class OneDNNWeights:

@@ -6,7 +6,7 @@ from transformers import AutoModelForCausalLM
 
 from benchmarks.quality.exactness import families, tree_difference
 from rksc_tot.cache.arena import Arena
-from rksc_tot.engine.model.onednn_linear import OneDNNLinear, OneDNNMatmul, worth_packing
+from rksc_tot.engine.model.onednn_linear import OneDNNLinear, OneDNNMatmul, padded_rows, worth_packing
 from rksc_tot.engine.model.probe import probe
 
 
@@ -98,9 +98,7 @@ def test_the_layers_that_read_the_same_input_are_found_by_trying(family):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize(
-    ("inputs", "outputs"), [(160, 80), (576, 192), (1536, 576)]
-)  # the last: more than LONE_FEATURES
+@pytest.mark.parametrize(("inputs", "outputs"), [(160, 80), (576, 192), (1536, 576)])
 def test_a_row_is_the_same_whatever_the_others_are(dtype, inputs, outputs):
     if dtype == torch.bfloat16 and not torch.cpu._is_avx512_bf16_supported():
         pytest.skip("this processor does not compute in bfloat16")
@@ -113,3 +111,25 @@ def test_a_row_is_the_same_whatever_the_others_are(dtype, inputs, outputs):
             assert torch.equal(packed(rows[:count]), together[:count])
         assert torch.equal(packed(rows[None, :1]), together[None, :1])
         assert torch.equal(packed(rows[0]), together[0])
+
+
+def test_row_counts_are_padded_to_few_numbers_by_an_eighth_or_three_rows_at_most():
+    padded = {rows: padded_rows(rows) for rows in range(1, 4097)}
+    assert all(rows <= more <= max(rows + 3, rows * 9 // 8) for rows, more in padded.items())
+    assert all(padded_rows(more) == more for more in padded.values())
+    assert min(padded.values()) > 1  # a lone row is added up in another order
+    assert len({more for rows, more in padded.items() if rows <= 2048}) <= 64
+
+
+@pytest.mark.parametrize("shape", [(5, 16), (1, 5, 16), (1, 0, 16), (16,)])
+def test_products_are_asked_for_padded_numbers_of_rows_only(shape, monkeypatch):
+    asked = []
+    product = torch.ops.mkldnn._linear_pointwise
+    packed = alone(torch.nn.Linear(16, 8))
+    monkeypatch.setattr(
+        torch.ops.mkldnn, "_linear_pointwise", lambda rows, *a: asked.append(len(rows)) or product(rows, *a)
+    )
+    with torch.inference_mode():
+        out = packed(torch.randn(*shape))
+    assert out.shape == (*shape[:-1], 8)
+    assert asked == [padded_rows(torch.Size(shape[:-1]).numel())]

@@ -1,15 +1,17 @@
-"""Free rows: nobody gets a taken one, what is free can be had, and free neighbours are one."""
+"""Free rows: no row is handed out twice, every free row can be allocated, and neighbouring free runs are merged."""
+
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rksc_tot.cache.offload.extents import Extents, batches, cut
+from rksc_tot.cache.extents import Extents, batches, cut, runs_of
 from rksc_tot.core.errors import CacheError
 
 
 @given(st.integers(0, 40), st.lists(st.tuples(st.booleans(), st.integers(0, 12), st.integers(0, 99)), max_size=60))
-def test_rows_are_disjoint_and_add_up_and_are_given_back_in_parts(rows, operations):
+def test_runs_never_overlap_and_can_be_freed_in_parts(rows, operations):
     extents, taken = Extents(rows), []
     for take, count, which in operations:
         if take and count <= extents.free:
@@ -41,7 +43,7 @@ def test_the_lowest_run_that_is_long_enough_is_taken():
     assert whole == [range(20)]
 
 
-def test_where_no_run_is_long_enough_several_make_up_the_number():
+def test_several_short_runs_are_taken_where_no_run_is_long_enough():
     extents = Extents(10)
     extents.take(10)
     extents.give([range(1, 3), range(5, 8)])
@@ -56,6 +58,23 @@ def test_integrity_notices_a_lost_row_and_one_with_two_owners():
         extents.check_integrity([range(3)])
     with pytest.raises(CacheError, match="do not add up"):
         extents.check_integrity([*runs, range(1)])
+
+
+def test_added_rows_are_free_and_joined_to_the_last_run():
+    extents = Extents(0)
+    extents.grow(3)
+    extents.take(2)
+    extents.grow(0)
+    extents.grow(2)
+    assert extents.take(3) == [range(2, 5)]
+    extents.check_integrity([range(5)])
+
+
+@given(st.lists(st.integers(0, 30)))
+def test_rows_as_runs_are_the_same_rows_in_order_and_no_run_could_be_longer(rows):
+    runs = list(runs_of(rows))
+    assert [row for run in runs for row in run] == rows
+    assert all(low.stop != high.start for low, high in pairwise(runs))
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(1, 20)), max_size=5), st.integers(1, 9))

@@ -1,4 +1,4 @@
-"""Which rows of a store are free: runs of them, as few as can be."""
+"""Which rows of an arena or a store are free: a sorted list of runs, with neighbouring runs merged."""
 
 from __future__ import annotations
 
@@ -9,16 +9,29 @@ from rksc_tot.core.errors import CacheError
 
 
 class Extents:
-    """Hands out runs of the rows 0..rows-1; runs that meet again become one.
+    """Hands out runs of the rows 0..rows-1.
 
-    The lowest run that is long enough is taken; where none is, several short ones are, so rows that are free can always be had.
+    The lowest run that is long enough is taken. Where there is none, several shorter runs are taken, so every free row can
+    be allocated.
+
+    Attributes
+    ----------
+    rows
+        How many rows there are.
+    free
+        How many of them are free.
     """
 
     def __init__(self, rows: int) -> None:
         self.rows = rows
         self.free = rows
-        """How many rows are free."""
-        self._runs = [range(rows)] if rows else []  # free, from low to high, a gap between any two
+        self._runs = [range(rows)] if rows else []  # free runs in ascending order, with a gap between any two
+
+    def grow(self, count: int) -> None:
+        """Add ``count`` free rows at the end."""
+        if count:
+            self.rows += count
+            self.give([range(self.rows - count, self.rows)])
 
     def take(self, count: int) -> list[range]:
         """``count`` rows as runs, in the order in which they are to be filled.
@@ -42,7 +55,7 @@ class Extents:
         return taken
 
     def give(self, runs: Iterable[range]) -> None:
-        """Rows that were taken are free again."""
+        """Free rows that were taken."""
         for run in runs:
             self.free += len(run)
             at = bisect_left(self._runs, run.start, key=lambda free: free.start)
@@ -54,13 +67,27 @@ class Extents:
             self._runs[low:high] = [run]
 
     def check_integrity(self, taken: Iterable[range]) -> None:
-        """Raise CacheError unless free and taken runs are disjoint and make up all rows, and no two free ones meet."""
+        """Raise CacheError unless free and taken runs are disjoint and cover all rows, and neighbouring free runs are merged."""
         runs = sorted([*self._runs, *taken], key=lambda run: (run.start, run.stop))
         starts, stops = [run.start for run in runs], [run.stop for run in runs]
         if [*starts, self.rows] != [0, *stops] or self.free != sum(map(len, self._runs)):
             raise CacheError("row accounting is broken: free and taken runs do not add up")
         if any(low.stop >= high.start for low, high in zip(self._runs, self._runs[1:], strict=False)):
-            raise CacheError("free runs that meet are not one")
+            raise CacheError("neighbouring free runs are not merged")
+
+
+def runs_of(rows: Iterable[int]) -> Iterator[range]:
+    """Consecutive rows as runs, in the given order."""
+    run = range(0)
+    for row in rows:
+        if run and row == run.stop:
+            run = range(run.start, row + 1)
+        else:
+            if run:
+                yield run
+            run = range(row, row + 1)
+    if run:
+        yield run
 
 
 def cut(runs: Iterable[range], at: int) -> tuple[list[range], list[range]]:
@@ -76,7 +103,7 @@ def cut(runs: Iterable[range], at: int) -> tuple[list[range], list[range]]:
 
 
 def batches(runs: Iterable[range], step: int) -> Iterator[range]:
-    """The same rows in runs none of which crosses a multiple of ``step``."""
+    """The same rows in runs that cross no multiple of ``step``."""
     for run in runs:
         at = run.start
         while at < run.stop:
