@@ -15,7 +15,8 @@ the most tokens resident at a time, scratch included, the mean over searches (``
 beside its last few (4 in ``games``, 16 elsewhere). ``solved`` with its Wilson interval; ``memory``: peak over that of full
 retention; ``recomputed``: tokens computed again, a search; ``inexact``: share of the nodes that say so; ``unfinished``: searches
 for which there was no room. WHO: ``arborkv`` makes whole what it reduced before it goes on, so it is exact; ``arborkv_lossy``
-does not; ``_tail2`` keeps for certain the last 2 tokens of a thought instead of 8. Without any compression policy, for comparison:
+does not; ``_tail2`` keeps for certain the last 2 tokens of a thought instead of 8. Without any compression policy,
+for comparison:
 ``evict_rsbcm``, plain eviction, exact as well; ``evict_none`` only lets go of what the search has pruned. ``_unpinned``: the
 prompt may go, too.
 

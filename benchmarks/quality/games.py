@@ -1,6 +1,7 @@
 """Who solves how many game-of-24 puzzles, for how many tokens: every strategy of ``rksc-tot compare`` on the embedded model.
 
-``python -m benchmarks games [--puzzles FILE --rows 901-1000 | --states] [--json] [--quick]``. Without a file: the hundred held-out
+``python -m benchmarks games [--puzzles FILE --rows 901-1000 | --states] [--json] [--quick]``. Without a file: the
+hundred held-out
 roots; ``--states``: the fifty puzzles no three-number state of which occurs in training. A puzzle is solved if the *first*
 answer makes 24 from exactly the given numbers, checked in rational arithmetic.
 

@@ -1,6 +1,7 @@
 """What taking over KV from another wording saves and costs: word problems of our own, eight wordings each.
 
-``python -m benchmarks prompt_reuse --model FOLDER [--json] [--quick] [--variants N]``. Without a model a tiny one of random weights
+``python -m benchmarks prompt_reuse --model FOLDER [--json] [--quick] [--variants N]``. Without a model a tiny one of
+random weights
 runs through the same, and its figures mean nothing.
 
 Every problem is asked in all wordings. The first lends its KV of the problem to the others, which compute their own words only,

@@ -45,7 +45,9 @@ class Arena:
         return sum(t.shape[0] * t.shape[2] * t.element_size() for t in (*self.keys.values(), *self.values.values()))
 
     def reserve(self, extent: int) -> None:
-        """Make room for slots 0..extent-1. If memory runs out, what is stored is still there, and reserving can be tried again."""
+        """Make room for slots 0..extent-1. If memory runs out, what is stored is still there, and reserving can be
+        tried again.
+        """
         if extent <= self.rows:
             return
         rows = max(extent, min(self.limit, max(self.FIRST_ROWS, int(self.GROWTH * self.rows))))

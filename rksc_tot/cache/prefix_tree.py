@@ -69,7 +69,8 @@ class PrefixTree:
     def private_root(self, irreplaceable: bool = False) -> Segment:
         """A private origin: what is walked from it, and below, is met from nowhere else, whatever its tokens.
 
-        ``irreplaceable``: the KV of the path walked from it is not what its tokens alone would give, so it is not evicted while a handle
+        ``irreplaceable``: the KV of the path walked from it is not what its tokens alone would give, so it is not
+        evicted while a handle
         refers to it, or to anything below. What hangs below that path is evicted, and computed again upon it, like any other.
         An origin is forgotten with the last path on it.
         """

@@ -23,7 +23,8 @@ from typing import Any
 class RkscTotError(Exception):
     """Base of all errors. ``str(error)`` says what was wrong and, after a dash, what to do next.
 
-    ``message``, ``hint``: its two halves. ``result``: what the search had found when the error ended it (a :class:`~rksc_tot.Result`), else None.
+    ``message``, ``hint``: its two halves. ``result``: what the search had found when the error ended it (a
+    :class:`~rksc_tot.Result`), else None.
     """
 
     def __init__(self, message: str, *, hint: str = "") -> None:

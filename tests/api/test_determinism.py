@@ -1,4 +1,5 @@
-"""A search of the embedded model finds the same, to the last bit, in any company and with any memory, where its numerics claim it.
+"""A search of the embedded model finds the same, to the last bit, in any company and with any memory, where its
+numerics claim it.
 
 The claim (``batch_invariant``) is made where it was proved when the model was loaded, on this processor.
 """

@@ -562,7 +562,8 @@ async def test_streams_raise_the_error_of_the_search():
 
 def test_searching_needs_neither_torch_nor_transformers():
     program = (
-        "import sys, rksc_tot.api.solve, rksc_tot.api.check.check_task, rksc_tot.engine.mock.engine, rksc_tot.strategies, rksc_tot.verifiers\n"
+        "import sys, rksc_tot.api.solve, rksc_tot.api.check.check_task, rksc_tot.engine.mock.engine,"
+        " rksc_tot.strategies, rksc_tot.verifiers\n"
         "assert not {'torch', 'transformers'} & set(sys.modules), 'imported'"
     )
     subprocess.run([sys.executable, "-P", "-c", program], check=True, timeout=PATIENCE)

@@ -75,7 +75,8 @@ class EngineOptions(ModelOptions):
         str | None,
         typer.Option(
             metavar=FORM,
-            help="Drop part of the KV of paths or thoughts by a policy from `rksc-tot policies`, or your own as module:attribute, "
+            help="Drop part of the KV of paths or thoughts by a policy from `rksc-tot policies`, "
+            "or your own as module:attribute, "
             "such as streaming:budget=256. Results are approximate then, except with --lossless, and with arborkv, which acts "
             "when --kv-budget is full and recomputes dropped KV before it is needed (unless rehydrate=false). "
             "Default: drop nothing.",

@@ -2,7 +2,8 @@
 
 A *block* is a run of new tokens at the end of one path: a chunk of a prompt, one sampled token, a verifier's question. For
 attention it is cut into *pieces*, and pieces of about the same size form a *group*. What a group's pieces see comes in parts
-(:mod:`rksc_tot.engine.attention.prefix_groups`): ancestors that several of them share are read once for all of those, and the rest of a
+(:mod:`rksc_tot.engine.attention.prefix_groups`): ancestors that several of them share are read once for all of those,
+and the rest of a
 piece's ancestors and the piece itself are its *private* keys, padded to the longest of the group.
 
 ::

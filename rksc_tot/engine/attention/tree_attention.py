@@ -2,7 +2,8 @@
 
 The function is registered with transformers' ``AttentionInterface``; no model code is changed and no kernel is written.
 Query heads that share a key head are folded into the query rows, so keys are never expanded. Sums over keys are taken so that
-they do not depend on who shares what (see :mod:`rksc_tot.engine.attention.plan`): the normaliser in double precision, weights times
+they do not depend on who shares what (see :mod:`rksc_tot.engine.attention.plan`): the normaliser in double precision,
+weights times
 values from seam to seam.
 """
 

@@ -131,7 +131,9 @@ class Labelling(Distribution):
         exact: bool,
         trace: tuple[tuple[float, ...], ...] | None,
     ) -> None:
-        """End with label probabilities; note after how many layers they were read, and whether they are those of the full path."""
+        """End with label probabilities; note after how many layers they were read, and whether they are those of the
+        full path.
+        """
         if not self.aside:
             self.account.ledger.book_answer(layer, self.layers, exact=exact)
         labels = dict(zip(self.trie.labels, shares, strict=True))

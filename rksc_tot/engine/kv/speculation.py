@@ -6,9 +6,10 @@ compressed KV, verify them in one pass with all of it, keep what agrees, let bot
 ::
 
     full path    h h h a a a a a a t ──────────► d d d d d d      one pass gives the logits after t and after every d
-    twin         h h   a   a   a a   t d d d d d d ▲              drafted upon what a compression policy left; forgotten afterwards
+    draft copy   h h   a   a   a a   t d d d d d d ▲              drafted on compressed KV; dropped afterwards
 
-A *twin* is a copy of a path's KV, taken from the full one and reduced by the compression policy. It hangs from an origin of its own, so
+A *twin* is a copy of a path's KV, taken from the full one and reduced by the compression policy. It hangs from an
+origin of its own, so
 no exact request ever meets it. Drafts use the branches' own random numbers. To verify, the drafted tokens go through the
 model as any others of the path, and the generation draws as it always does: as long as it draws what was drafted, the next
 logits are there already. So nothing has to be compared for the result to be right, and it is the same whatever was drafted.

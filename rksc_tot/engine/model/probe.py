@@ -48,7 +48,8 @@ class Capabilities(NamedTuple):
 def probe(model: PreTrainedModel, arena: Arena, *, packed: bool | None = False) -> tuple[Forward, Capabilities]:
     """Decode a small tree by each route, compare it with plain passes, keep the first route that agrees.
 
-    With ``packed``, linear layers are packed (see :mod:`rksc_tot.engine.model.onednn_linear`) for the tree, not for the plain passes;
+    With ``packed``, linear layers are packed (see :mod:`rksc_tot.engine.model.onednn_linear`) for the tree, not for
+    the plain passes;
     None: where that is usually faster.
 
     Raises

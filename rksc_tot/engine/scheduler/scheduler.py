@@ -1,7 +1,8 @@
 """The engine's heart: gather what every job waits for, run one forward pass, hand out the logits.
 
 A job waits at the end of a segment. What is missing on the way there becomes one block of rows, claimed by the job whose turn
-it is (:mod:`rksc_tot.engine.scheduler.fair_share`); whoever else waits for the same tokens is served by the same rows. What goes wrong with
+it is (:mod:`rksc_tot.engine.scheduler.fair_share`); whoever else waits for the same tokens is served by the same
+rows. What goes wrong with
 one job ends that job and no other.
 """
 

@@ -1,4 +1,4 @@
-"""Finding thresholds that hold, and the file they are kept in. The procedure itself is in ``rksc_tot.evaluation.calibration.calibrate``."""
+"""Find thresholds that hold, and the file that keeps them; ``calibrate`` has the procedure."""
 
 from rksc_tot.search.approximate.calibration import Calibration, MechanismOutcome, TestStep
 

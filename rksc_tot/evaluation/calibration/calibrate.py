@@ -67,7 +67,8 @@ async def acalibrate(
 
     Each problem is searched in full with the verifier ``lm_value``, every layer of which is read. A fifth of the problems
     makes candidate rules, from strict to loose; of each of the others one random node (one random group of siblings) tests
-    them by fixed-sequence testing (:mod:`rksc_tot.policies.early_exit.learn_then_test`). A mechanism none of whose candidates passes is refused,
+    them by fixed-sequence testing (:mod:`rksc_tot.policies.early_exit.learn_then_test`). A mechanism none of whose
+    candidates passes is refused,
     and the outcome says why.
 
     Parameters

@@ -38,7 +38,8 @@ class ArborKV(TreePolicy):
     offset
         Added to θᵀφ. The paper is not known to have one; a fit needs it.
     fit
-        What θ and offset are taken from: an :class:`~rksc_tot.policies.compression.arborkv_fit.ArborFit`, or its file. A search on another
+        What θ and offset are taken from: an :class:`~rksc_tot.policies.compression.arborkv_fit.ArborFit`, or its
+        file. A search on another
         model or task than it was made for is refused.
     decay
         λ of the tree distance, 0..10000; at 0 distance does not matter.

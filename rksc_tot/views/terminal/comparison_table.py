@@ -55,7 +55,8 @@ def _unanswered(row: Row) -> Text:
     [(reason, count), *more] = row.reasons.items()
     others = f"; {len(more)} more reasons, see --json" if more else ""
     return Text(
-        f"{one_line(row.strategy)}: {row.unanswered} without an answer, {count}\N{MULTIPLICATION SIGN} {one_line(reason, 200)}{others}"
+        f"{one_line(row.strategy)}: {row.unanswered} without an answer,"
+        f" {count}\N{MULTIPLICATION SIGN} {one_line(reason, 200)}{others}"
     )
 
 

@@ -32,7 +32,9 @@ def report(result: Result) -> RenderableType:
 
 
 def ledger_table(ledger: Ledger, inexact: int = 0, compression: Mapping[str, Any] | None = None) -> Table:
-    """The ledger, a figure a line. ``inexact``: nodes upon approximate KV; ``compression``: the compression policy, if there was one."""
+    """The ledger, a figure a line. ``inexact``: nodes upon approximate KV; ``compression``: the compression policy,
+    if there was one.
+    """
     seconds = ", ".join(f"{phase} {spent:.2f}" for phase, spent in sorted(ledger.seconds.items()))
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim")

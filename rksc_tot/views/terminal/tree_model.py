@@ -10,7 +10,8 @@ from rksc_tot.core.events import Added, BudgetHit, Event, Finished, Merged, Prun
 
 @dataclass(slots=True)
 class NodeView:
-    """A node as the view knows it. ``exact``, ``score_exact``: as in :class:`~rksc_tot.core.tree.Node`. ``below`` counts what lies
+    """A node as the view knows it. ``exact``, ``score_exact``: as in :class:`~rksc_tot.core.tree.Node`. ``below``
+    counts what lies
     under it: nodes, pruned, rejected, merged.
     """
 

@@ -21,7 +21,10 @@ from tests.game24_player import player
 PUZZLE = "4 5 6 10"
 DONE = (0, NOT_SOLVED)
 FEW = ["--set", "k=6", "--set", "b=2"]
-OWN = "from rksc_tot.policies.compression.streaming_llm import Streaming\n\nclass Last(Streaming):\n    name = 'last'\n    sinks: int = 0\n"
+OWN = (
+    "from rksc_tot.policies.compression.streaming_llm import Streaming\n\n"
+    "class Last(Streaming):\n    name = 'last'\n    sinks: int = 0\n"
+)
 
 
 def run(*args):

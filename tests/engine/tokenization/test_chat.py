@@ -63,7 +63,10 @@ def test_a_question_follows_the_closed_turn_of_the_assistant(name, prompt, words
             "the chat template cannot continue the assistant's last message: ValueError: continue_final_message is set but",
         ),
         (
-            "{% for m in messages %}{% if m.role != 'user' %}{{ raise_exception('users only') }}{% endif %}{{ m.content }}{% endfor %}",
+            (
+                "{% for m in messages %}{% if m.role != 'user' %}{{ raise_exception('users only') }}"
+                "{% endif %}{{ m.content }}{% endfor %}"
+            ),
             "the chat template cannot continue the assistant's last message: TemplateError: users only",
         ),
     ],
