@@ -168,7 +168,11 @@ class Scoring(Generic[S]):
         return failed
 
     def _set(self, node: Node, assessment: Assessment) -> None:
-        node.score, node.labels, node.score_exact = assessment.score, dict(assessment.labels), assessment.exact
+        node.score = assessment.score
+        if assessment.labels != node.labels:  # pydantic notes each field that is written, which takes memory
+            node.labels = dict(assessment.labels)
+        if assessment.exact != node.score_exact:
+            node.score_exact = assessment.exact
         if assessment.layer is not None and assessment.layer < self._engine.layers:
             node.layer = assessment.layer
         if node._handle is not None:

@@ -133,11 +133,12 @@ class Books:
             self.tree.pin(at)
         taken = set()
         for job in jobs:
-            missing = {job.base, *(segment for segment, _ in self.tree.missing(job.base, exact))}
-            if taken.isdisjoint(missing):  # nobody computes what another one does
-                taken |= missing
+            missing = self.tree.missing(job.base, exact)
+            waited = {job.base, *(segment for segment, _ in missing)}
+            if taken.isdisjoint(waited):  # no job computes what another one does
+                taken |= waited
                 with suppress(CacheError):
-                    claims.append(schedule(self.tree, job, job.base, most, (), job.account.kv_bytes))
+                    claims.append(schedule(self.tree, job, job.base, most, missing, (), job.account.kv_bytes))
         before = dict(self.known)
         for made in claims:
             self.book(made)

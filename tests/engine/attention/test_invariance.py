@@ -108,7 +108,7 @@ class Garden:
             if taken.isdisjoint(lacking):
                 taken |= lacking
                 self.tree.pin(job.base)
-                made = schedule(self.tree, job, job.base, most(), ())
+                made = schedule(self.tree, job, job.base, most(), self.tree.missing(job.base), ())
                 made.block.logits_at = list(range(made.rows))
                 claims.append(made)
         logits = iter(self.forward.run(self.forward.plan([made.block for made in claims]), self.tree.pool.extent))
