@@ -40,7 +40,9 @@ async def label(engine, handle, trace):
 async def test_rows_of_a_broken_pass_are_not_used_again(place, value, settings):
     with make(**settings) as engine, make(**settings) as fresh:
         handle, wanted = engine.open(PROMPT, Account()), fresh.open(PROMPT, Account())
-        hook = PLACES[place](engine.forward.model).register_forward_hook(lambda module, given, out: torch.full_like(out, value))
+        hook = PLACES[place](engine.forward.model).register_forward_hook(
+            lambda module, given, out: torch.full_like(out, value)
+        )
         for broken in (write(engine, handle), label(engine, handle, False), label(engine, handle, True)):
             with pytest.raises(EngineError, match="not numbers"):
                 await broken
@@ -56,7 +58,9 @@ async def test_paths_that_were_computed_before_stay():
         handle = engine.open(PROMPT, Account())
         before = await write(engine, handle)
         held = engine.usage.kv_bytes
-        hook = engine.forward.model.lm_head.register_forward_hook(lambda *given: torch.full_like(given[-1], float("nan")))
+        hook = engine.forward.model.lm_head.register_forward_hook(
+            lambda *given: torch.full_like(given[-1], float("nan"))
+        )
         with pytest.raises(EngineError, match="not numbers"):
             await write(engine, handle, "b")
         hook.remove()
