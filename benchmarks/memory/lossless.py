@@ -1,4 +1,4 @@
-"""Drafts upon reduced KV, verified upon all of it: whether all comes out the same, what is accepted, and what fits where.
+"""Drafts on reduced KV, verified on all of it: whether all comes out the same, what is accepted, and what fits where.
 
 Two kinds of work for every policy: searches with long thoughts (``pressure_thoughts``), whose trees are compared node by node,
 and chains of the embedded model, sampled and greedy. Each runs with more room than it needs, for the passes it takes, and

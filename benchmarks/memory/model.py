@@ -1,6 +1,6 @@
-"""A real model on long paths: how far its next-token distributions upon reduced KV are from those upon all of it.
+"""A real model on long paths: how far its next-token distributions on reduced KV are from those on all of it.
 
-The model writes texts upon full KV. Each policy then reads these same texts, :data:`RECENT` tokens at a time, reducing as it
+The model writes texts on full KV. Each policy then reads these same texts, :data:`RECENT` tokens at a time, reducing as it
 goes, so that every policy is asked about the same paths; after each part its distribution is compared with the full one.
 """
 

@@ -49,7 +49,7 @@ games, not of all, so some of them do not finish then. Policies that hold paths 
 in its breadth. On one long path chance does best, as the paper says; where paths are short and little of them goes, attention
 knows better, and a pinned prompt that fills the budget leaves room for nothing else.
 
-*With a model.* It writes eight texts of up to 384 tokens upon full KV. Each policy reads these, 32 tokens at a time, and is
+*With a model.* It writes eight texts of up to 384 tokens on full KV. Each policy reads these, 32 tokens at a time, and is
 compared after each part: WHO.BUDGET has ``kl``, the mean KL(full || reduced) of the next token in nats, and
 ``same_likeliest``, at as many ``positions``. ``further.WHO.BUDGET``: how much further off ``random_attention`` is than WHO
 at the same positions, nats, with the interval that resampling the texts gives; below 0 it is nearer. ``finding.``: the

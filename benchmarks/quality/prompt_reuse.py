@@ -34,7 +34,7 @@ from benchmarks.quality.prompt_variants import LONG, SHORT, WORDINGS, ProblemVar
 from rksc_tot.core.task import Prompt
 from rksc_tot.engine import TransformersEngine
 from rksc_tot.engine.base import Account
-from rksc_tot.policies.asks import GATES, EarlyExit, PromptReuse, Signals, mean_harm
+from rksc_tot.policies.asks import GATES, PromptReuse, ReuseGate, Signals, mean_harm
 from rksc_tot.policies.early_exit.learn_then_test import examples_needed, fixed_sequence
 
 RECOMPUTED = (0, 4, 8)
@@ -79,7 +79,7 @@ def measure(branches: dict[int, list[Branch]]) -> dict[str, Any]:
     }
 
 
-def _split(branches: Sequence[Branch], seed: int, gate: EarlyExit) -> dict[str, Any]:
+def _split(branches: Sequence[Branch], seed: int, gate: ReuseGate) -> dict[str, Any]:
     """The figures of one way to deal the problems into three parts."""
     problems = sorted({b.problem for b in branches})
     random.Random(seed).shuffle(problems)
@@ -164,11 +164,11 @@ def _informed(branches: Sequence[Branch], harm: dict[str, float]) -> list[Branch
     return [b._replace(signals=b.signals._replace(harm=harm.get(b.wording))) for b in branches]
 
 
-def _figures(calibration: Sequence[Branch], held_out: Sequence[Branch], gate: EarlyExit) -> dict[str, Any]:
+def _figures(calibration: Sequence[Branch], held_out: Sequence[Branch], gate: ReuseGate) -> dict[str, Any]:
     """What one gate keeps of the held-out part, and how all of them rank it."""
     gates = [name for name in GATES if all(GATES[name](b.signals) is not None for b in (*calibration, *held_out))]
 
-    def outcome(name: EarlyExit, threshold: float, branches: Sequence[Branch] = held_out) -> dict[str, Any]:
+    def outcome(name: ReuseGate, threshold: float, branches: Sequence[Branch] = held_out) -> dict[str, Any]:
         return _outcome([(b, _value(b, name) >= threshold) for b in branches])
 
     def by_length(threshold: float) -> dict[str, Any]:
@@ -193,7 +193,7 @@ def _figures(calibration: Sequence[Branch], held_out: Sequence[Branch], gate: Ea
     }
 
 
-def _value(branch: Branch, gate: EarlyExit) -> float:
+def _value(branch: Branch, gate: ReuseGate) -> float:
     value = GATES[gate](branch.signals)
     return -math.inf if value is None else value
 
@@ -211,7 +211,7 @@ def _outcome(branches: Sequence[tuple[Branch, bool]]) -> dict[str, Any]:
     }
 
 
-def _loosest(branches: Sequence[Branch], gate: EarlyExit) -> float:
+def _loosest(branches: Sequence[Branch], gate: ReuseGate) -> float:
     """The loosest threshold under which the branches kept agree as wanted; infinite if there is none."""
     best, flips = math.inf, 0
     for n, branch in enumerate(sorted(branches, key=lambda b: -_value(b, gate)), 1):
@@ -222,7 +222,7 @@ def _loosest(branches: Sequence[Branch], gate: EarlyExit) -> float:
 
 
 def _certified(
-    calibration: Sequence[Branch], gate: EarlyExit, delta: float, outcome: Callable[[float], dict[str, Any]]
+    calibration: Sequence[Branch], gate: ReuseGate, delta: float, outcome: Callable[[float], dict[str, Any]]
 ) -> dict[str, Any]:
     """What the loosest threshold accepted by fixed-sequence testing keeps, or why there is none.
 

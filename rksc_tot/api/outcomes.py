@@ -135,7 +135,7 @@ class Tally(RunProgress):
     ``total``: problems, None where that is not known. ``started``: searches begun; ``finished``: handed out as outcomes, see
     :class:`RunProgress`. ``spent``: tokens, nodes and verifier calls of all searches, running ones included. ``context_tokens``,
     ``context_computed``: as in :class:`~rksc_tot.core.ledger.Ledger`, of the finished. ``approximate``: of these, how many have
-    thoughts or scores upon approximate KV. ``stopped``: None while it runs, then ``finished`` or why it ended before.
+    thoughts or scores on approximate KV. ``stopped``: None while it runs, then ``finished`` or why it ended before.
     """
 
     total: int | None = None

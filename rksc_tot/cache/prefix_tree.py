@@ -71,7 +71,7 @@ class PrefixTree:
 
         ``irreplaceable``: the KV of the path walked from it is not what its tokens alone would give, so it is not
         evicted while a handle
-        refers to it, or to anything below. What hangs below that path is evicted, and computed again upon it, like any other.
+        refers to it, or to anything below. What hangs below that path is evicted, and computed again on it, like any other.
         An origin is forgotten with the last path on it.
         """
         origin = self._segment(None, [], 0)

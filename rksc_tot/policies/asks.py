@@ -68,9 +68,9 @@ class Signals(NamedTuple):
     harm: float | None
 
 
-EarlyExit = Literal["sigma", "lead", "margin", "entropy", "harm", "safety"]
+ReuseGate = Literal["sigma", "lead", "margin", "entropy", "harm", "safety"]
 
-GATES: Mapping[EarlyExit, Callable[[Signals], float | None]] = MappingProxyType(
+GATES: Mapping[ReuseGate, Callable[[Signals], float | None]] = MappingProxyType(
     {
         "sigma": lambda s: s.sigma,
         "lead": lambda s: s.lead,
@@ -125,7 +125,7 @@ class PromptReuse(Settings):
 
     kind = "ASKS phrasing"
     threshold: float = Field(allow_inf_nan=False)
-    gate: EarlyExit = "safety"
+    gate: ReuseGate = "safety"
     alpha: float = Field(1.5, allow_inf_nan=False)
     recompute: int = Field(0, ge=0)
     least: int = Field(16, ge=1)

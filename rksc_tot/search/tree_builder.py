@@ -1,4 +1,4 @@
-"""Turns drafts into nodes: a draft becomes a node, is merged into one, or is rejected."""
+"""Turns candidate thoughts into nodes: a candidate becomes a node, is merged into one, or is rejected."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ LIMITS = (6, 9)
 
 @dataclass
 class Token:
-    """One that is stored, or was and has been let go (``slot`` None). ``exact``: computed upon the full path. ``mixed``: its
+    """One that is stored, or was and has been let go (``slot`` None). ``exact``: computed on the full path. ``mixed``: its
     slot may hold rows of other tokens.
     """
 

@@ -1,4 +1,4 @@
-"""A shadow of an engine's passes: what each row of the arena holds, upon what it was computed, and what it should have been.
+"""A shadow of an engine's passes: what each row of the arena holds, on what it was computed, and what it should have been.
 
 Each row is computed again by the model's own code, a token at a time, with a cache of exactly the rows that the pass showed it.
 """
@@ -16,7 +16,7 @@ from rksc_tot.engine.model.hf_compat import cache_keyword
 
 @dataclass(frozen=True)
 class Row:
-    """KV of a token in one layer and head. ``path``: tokens up to it; ``exact``: computed upon all before, and so were they."""
+    """KV of a token in one layer and head. ``path``: tokens up to it; ``exact``: computed on all before, and so were they."""
 
     path: tuple
     exact: bool
@@ -27,9 +27,9 @@ class Row:
 class Shadow:
     """Looks at every pass of an engine. ``model``: a copy of its model, made before that was the engine's.
 
-    ``rows``: by slot, :class:`Row` by layer and head. ``exact``: by path, whether its next-token logits were computed upon all
+    ``rows``: by slot, :class:`Row` by layer and head. ``exact``: by path, whether its next-token logits were computed on all
     of it. ``drawn``: by generation and path, that when it was drawn from. ``said``: of each completion, whether it says that it
-    is exact, and whether all of it was drawn from such logits. ``inexact``: rows that were not computed upon all of their path.
+    is exact, and whether all of it was drawn from such logits. ``inexact``: rows that were not computed on all of their path.
     ``restored``: tokens that came back from a store.
     ``worst``: largest difference of a logit, of ``looked`` rows of logits.
     """

@@ -1,4 +1,4 @@
-"""VeriCache: tokens are drafted upon reduced paths and verified upon the full ones, so that what comes out is exact.
+"""VeriCache: tokens are drafted on reduced paths and verified on the full ones, so that what comes out is exact.
 
 Feng et al. 2026, https://arxiv.org/abs/2605.17613. Of the paper the abstract was at hand: draft some tens of tokens with
 compressed KV, verify them in one pass with all of it, keep what agrees, let both go on from there.

@@ -1,6 +1,6 @@
 """The one place that touches what transformers keeps private or renames between versions (written for 5.24).
 
-Relied upon: ``AttentionInterface.register`` / ``AttentionMaskInterface.register``; extra keyword arguments of a model's
+Relied on: ``AttentionInterface.register`` / ``AttentionMaskInterface.register``; extra keyword arguments of a model's
 ``forward`` reach the attention function; a 4D ``attention_mask`` (or a dict of them by layer type, for models whose config
 has ``layer_types``) is used as it is; a cache is asked through ``update``, ``get_seq_length`` and ``get_mask_sizes``.
 """

@@ -190,7 +190,7 @@ def _spoil(tree: PrefixTree, forward: Forward, made: ScheduledBlock) -> None:
 
 
 def _exact(made: ScheduledBlock) -> bool:
-    """Whether its rows were computed upon the full path, as its last one was then."""
+    """Whether its rows were computed on the full path, as its last one was then."""
     last = made.parts[-1].segment
     return last.start + last.sound >= made.block.start + made.rows
 

@@ -75,7 +75,7 @@ class Scheduler:
 
     @property
     def lossy(self) -> bool:
-        """Whether work goes on upon what a compression policy has left."""
+        """Whether work continues on what a compression policy has left."""
         return self.compressor is not None and self.drafter is None and not self.compressor.exact
 
     def step(self) -> None:

@@ -18,7 +18,7 @@ async def left_out(
 ) -> AsyncIterator[list[KVHandle]]:
     """A handle for each (path, positions whose KV it is to lack); they, and what was written after them, go with the block.
 
-    What is written after one is computed upon what is left; what is left was computed upon all of it.
+    What is written after one is computed on what is left; what is left was computed on all of it.
 
     Raises
     ------

@@ -40,7 +40,7 @@ async def samples_of(setup: Setup, engine: TransformersEngine, problem: Any) -> 
     """Search a problem with all KV kept, then draw the answers once more without the KV of one thought, for each thought.
 
     For every node whose children gave answers, and every thought on its path: the children are drawn anew, with the random
-    numbers they were drawn with, upon all KV, and upon all but that of the thought; only its last token stays, which the next
+    numbers they were drawn with, on all KV, and on all but that of the thought; only its last token stays, which the next
     thought is begun from. The outcome is whether a right answer is among them; of a task that checks no answers, which one
     was written most often.
     """

@@ -62,7 +62,7 @@ class CompressionAudit:
         self._alarm(
             "compression",
             row,
-            "after {} of the {} thoughts audited so far the model goes on otherwise than upon all their KV",
+            "after {} of the {} thoughts audited so far the model goes on otherwise than on all their KV",
         )
 
     async def audit_scores(self, requests: Sequence[LabelRequest], replies: Sequence[LabelScores | None]) -> None:
@@ -89,7 +89,7 @@ class CompressionAudit:
         self._alarm(
             "scores",
             row,
-            "{} of the {} answers to verifiers' questions audited so far are otherwise upon all KV of their paths",
+            "{} of the {} answers to verifiers' questions audited so far are otherwise on all KV of their paths",
         )
 
     def _draws(self, what: str, which: object) -> bool:

@@ -44,7 +44,7 @@ class RKSC(Settings):
     audit
         Share, 0..1, of the decisions that are also taken in full, to see how many come out otherwise; these are seeded by
         node. What is audited counts as it comes out in full, but for siblings, which stay one, and for thoughts and
-        scores upon KV that a compression policy reduced, which stay as they are.
+        scores on KV that a compression policy reduced, which stay as they are.
     """
 
     kind = "RKSC"

@@ -145,7 +145,7 @@ def _line(node: NodeView, on_best_path: bool, signs: dict[str, Any], width: int)
 def _legend(signs: dict[str, Any], approximate: bool) -> Text:
     meanings = [
         f"{signs['best'].strip()} best path",
-        *([f"{signs['about']} upon approximate KV"] if approximate else []),
+        *([f"{signs['about']} on approximate KV"] if approximate else []),
         f"{signs['done']} answer",
         f"{signs['times']}2 reached twice",
         "pruned: given up",

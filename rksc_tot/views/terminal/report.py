@@ -32,7 +32,7 @@ def report(result: Result) -> RenderableType:
 
 
 def ledger_table(ledger: Ledger, inexact: int = 0, compression: Mapping[str, Any] | None = None) -> Table:
-    """The ledger, a figure a line. ``inexact``: nodes upon approximate KV; ``compression``: the compression policy,
+    """The ledger, a figure a line. ``inexact``: nodes on approximate KV; ``compression``: the compression policy,
     if there was one.
     """
     seconds = ", ".join(f"{phase} {spent:.2f}" for phase, spent in sorted(ledger.seconds.items()))
@@ -89,7 +89,7 @@ def _shared(ledger: Ledger) -> list[tuple[str, str]]:
 
 
 def _reduced(ledger: Ledger, compression: Mapping[str, Any] | None) -> list[tuple[str, str]]:
-    """What was let go of by a compression policy, if there was one, and what was drafted upon the rest."""
+    """What was let go of by a compression policy, if there was one, and what was drafted on the rest."""
     lines, kept, scores, drafts = [], ledger.compression, ledger.scores, ledger.verified
     if compression and not kept.acted:
         room = (
@@ -99,14 +99,14 @@ def _reduced(ledger: Ledger, compression: Mapping[str, Any] | None) -> list[tupl
         )
         lines.append(("KV reduced", f"never: {room}"))
     if kept.acted:
-        told = [f"{kept.acted} times by {kept.tokens} tokens, {kept.rows} rows computed upon the rest"]
+        told = [f"{kept.acted} times by {kept.tokens} tokens, {kept.rows} rows computed on the rest"]
         if kept.audited:
             told.append(
                 f"audited {kept.audited}: mean KL {max(0.0, kept.kl / kept.audited):.3f} nats, {kept.flips} next tokens otherwise"
             )
         lines.append(("KV reduced", "; ".join(told)))
     if scores.acted:
-        told = [f"{scores.acted} answers to the verifier read upon approximate KV"]
+        told = [f"{scores.acted} answers to the verifier read on approximate KV"]
         if scores.audited:
             mean = scores.kl / scores.audited
             told.append(f"audited {scores.audited}: mean KL {mean:.3f} nats, {scores.flips} likeliest labels otherwise")
@@ -144,7 +144,7 @@ def _answer(result: Result) -> Text:
         text.append(f"  ({verdict[0]})", style=verdict[1])
     best = result.tree[result.best]
     if not (best.exact and best.score_exact):
-        text.append(f"  {' and '.join(_approximate(best))} upon approximate KV", style="yellow")
+        text.append(f"  {' and '.join(_approximate(best))} on approximate KV", style="yellow")
     return text
 
 

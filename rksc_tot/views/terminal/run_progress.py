@@ -93,7 +93,7 @@ def record_of_run(tally: Tally, earlier: RunProgress, seconds: float) -> dict[st
     ones. Of those done, ``earlier`` are of runs before this one, ``now`` of this one; ``solved`` have a right answer, None
     where the task checked none; ``wrong``; ``unanswered``; ``refused``: by the task; ``failed``; ``limited``: stopped by their
     own budget. ``reasons``: why problems have no answer, by verdict, the commonest first.
-    ``tokens`` (sampled), ``prefill_saved``, ``approximate`` (problems with thoughts or scores upon approximate KV), ``seconds``
+    ``tokens`` (sampled), ``prefill_saved``, ``approximate`` (problems with thoughts or scores on approximate KV), ``seconds``
     and ``stopped`` are of this run alone.
     """
     total = (tally.total or 0) + earlier.done
@@ -147,7 +147,7 @@ def run_summary(record: Mapping[str, Any]) -> Table:
         *((name, _counted(record, key)) for name, key in rare if record[key]),
         ("tokens sampled", f"{record['tokens']}{now}"),
         ("prefill saved", f"{record['prefill_saved']:.1%}"),
-        *([("upon approximate KV", f"{record['approximate']}{now}")] if record["approximate"] else []),
+        *([("on approximate KV", f"{record['approximate']}{now}")] if record["approximate"] else []),
         ("seconds", f"{record['seconds']:.1f}"),
         ("stopped", one_line(str(record["stopped"]))),
     ):

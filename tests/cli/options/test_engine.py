@@ -222,7 +222,7 @@ def test_a_report_says_it_too():
     for part in (
         "not exact",
         "KV reduced",
-        "rows computed upon the rest",
+        "rows computed on the rest",
         "compression streaming(seed=0, budget=20, recent=4, pin_prompt=True, sinks=4), model embedded",
     ):
         assert part in said

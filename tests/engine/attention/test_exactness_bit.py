@@ -1,5 +1,5 @@
-"""``exact`` is what it says: everything was computed upon the KV of the full path. And what is computed upon less is what the
-model gives upon exactly that.
+"""``exact`` is what it says: everything was computed on the KV of the full path. And what is computed on less is what the
+model gives on exactly that.
 """
 
 import asyncio
@@ -150,7 +150,7 @@ class Program:
         assert completion.logprobs[: len(drawn)] == pytest.approx(drawn, abs=1e-4)
 
     async def label(self):
-        """Ask a question, then aside, upon all KV; what is exact is what a plain pass gives."""
+        """Ask a question, then aside, on all KV; what is exact is what a plain pass gives."""
         handle = self.rng.choice(self.handles)
         request = LabelRequest(handle, " ok", ("yes", "no"), trace=self.engine.layers > 0 and self.rng.random() < 0.3)
         path = [*handle.tokens, *TOKENIZER.encode(" ok", add_special_tokens=False)]

@@ -1,4 +1,4 @@
-"""An answer to a question says whether it was read upon the KV of the full path; asked aside, it always was."""
+"""An answer to a question says whether it was read on the KV of the full path; asked aside, it always was."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""VeriCache: whatever is drafted upon reduced KV, what comes out is what comes out without drafts, to the last bit."""
+"""VeriCache: whatever is drafted on reduced KV, what comes out is what comes out without drafts, to the last bit."""
 
 import asyncio
 import logging

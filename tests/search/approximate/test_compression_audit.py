@@ -1,4 +1,4 @@
-"""What a compression policy does to a search is looked at: thoughts written, and scores read, upon reduced KV."""
+"""What a compression policy does to a search is looked at: thoughts written, and scores read, on reduced KV."""
 
 import asyncio
 import random
@@ -21,7 +21,7 @@ from rksc_tot.strategies import BFS
 
 KEEP = Streaming(budget=20, recent=4)
 SEARCH = {"strategy": BFS(b=3, k=8)}
-CHAIN = {"strategy": BFS(b=1, k=8)}  # votes are then asked upon what the candidates have in common
+CHAIN = {"strategy": BFS(b=1, k=8)}  # votes are then asked on what the candidates have in common
 LABELS = ("yes", "no")
 
 
@@ -233,7 +233,7 @@ async def test_answers_that_mostly_come_out_otherwise_are_warned_of():
     await reductions.audit_scores([REQUEST] * 5, [reply(0.1, 0.9)] * 3 + [reply(0.9, 0.1)] * 2)
     [(topic, said)] = warned
     assert topic == "scores"
-    assert said.startswith("3 of the 5 answers to verifiers' questions audited so far are otherwise upon all KV")
+    assert said.startswith("3 of the 5 answers to verifiers' questions audited so far are otherwise on all KV")
 
 
 async def test_where_there_is_no_room_for_an_audit_that_is_said_and_the_search_goes_on():

@@ -130,7 +130,7 @@ def test_what_goes_by_approximate_kv_has_a_sign_and_the_sign_a_meaning(encoding,
     for thought, score in ((True, True), (False, True), (True, False), (False, False)):
         line, legend = drawn(thought, score)
         assert line.endswith(f"a step{'' if thought else f' {sign}'}  {'' if score else sign}0.5")
-        assert (f"{sign} upon approximate KV" in legend) == (not (thought and score))
+        assert (f"{sign} on approximate KV" in legend) == (not (thought and score))
 
 
 def test_what_is_too_long_is_cut_where_the_terminal_knows_only_ascii():

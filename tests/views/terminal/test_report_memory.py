@@ -1,4 +1,4 @@
-"""What a report says of KV that was reduced, drafted upon and copied back; nothing where there was none."""
+"""What a report says of KV that was reduced, drafted on and copied back; nothing where there was none."""
 
 import io
 
@@ -30,7 +30,7 @@ def shown(ledger=None, inexact=0, **numerics):
     [
         (
             Ledger(compression=CompressedKV(acted=3, tokens=40, rows=7)),
-            "KV reduced 3 times by 40 tokens, 7 rows computed upon the rest forward",
+            "KV reduced 3 times by 40 tokens, 7 rows computed on the rest forward",
         ),
         (
             Ledger(compression=CompressedKV(acted=3, tokens=40, rows=7, audited=4, flips=1, kl=0.5)),
@@ -38,11 +38,11 @@ def shown(ledger=None, inexact=0, **numerics):
         ),
         (
             Ledger(scores=ApproximateScores(acted=3)),
-            "scores 3 answers to the verifier read upon approximate KV forward",
+            "scores 3 answers to the verifier read on approximate KV forward",
         ),
         (
             Ledger(scores=ApproximateScores(acted=3, audited=2, kl=0.5, flips=1)),
-            "read upon approximate KV; audited 2: mean KL 0.250 nats, 1 likeliest labels otherwise forward",
+            "read on approximate KV; audited 2: mean KL 0.250 nats, 1 likeliest labels otherwise forward",
         ),
         (
             Ledger(verified=Verified(drafted=40, accepted=30, rejected=10, rounds=2)),
@@ -65,8 +65,8 @@ def test_nodes_that_are_not_exact_are_counted():
 
 
 @pytest.mark.parametrize(("flags", "said"), [
-    ({}, None), ({"exact": False}, "written upon"), ({"score_exact": False}, "scored upon"),
-    ({"exact": False, "score_exact": False}, "written and scored upon"),
+    ({}, None), ({"exact": False}, "written on"), ({"score_exact": False}, "scored on"),
+    ({"exact": False, "score_exact": False}, "written and scored on"),
 ])  # fmt: skip
 def test_an_answer_that_goes_by_approximate_kv_says_so(flags, said):
     tree = ReasoningTree()

@@ -128,8 +128,8 @@ def test_reasons_that_are_told_apart_are_bounded():
 def test_problems_that_go_by_approximate_kv_are_counted():
     made = tally(right=3)
     made.approximate = 2
-    assert "upon approximate KV 2\n" in summary(made)
-    assert "upon approximate KV 2 now\n" in summary(made, RunProgress(verdicts=Counter(right=1)))
+    assert "on approximate KV 2\n" in summary(made)
+    assert "on approximate KV 2 now\n" in summary(made, RunProgress(verdicts=Counter(right=1)))
 
 
 def test_a_tally_says_what_is_known_in_short():
