@@ -75,7 +75,7 @@ def labels(found: Found) -> list[str]:
     }
     if not runs:
         return []
-    columns = {"largest difference": "max_abs_diff", "same decisions": "decisions_equal", "cases": "cases"}
+    columns = {"largest difference": "max_abs_diff", "same decisions": "decisions_equal"}
     names = {"labels": "tiny random models"}
     rows = {names.get(name, name): figures for name, figures in runs.items()}
     worst = max(figures["max_abs_diff"] for figures in runs.values())

@@ -40,7 +40,7 @@ def compression(found: Found) -> list[str]:
     if "pressure" not in found:
         return []
     figures = found["pressure"]["figures"]
-    policies = ["evict_rsbcm", "arborkv", "arborkv_lossy", "snapkv"]
+    policies = ["evict_rsbcm", "arborkv", "arborkv_lossy"]
 
     def cell(policy: str, column: str) -> str:
         prefix = "" if column.startswith("games") else "thoughts."

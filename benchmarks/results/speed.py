@@ -64,7 +64,7 @@ def many(found: Found) -> list[str]:
     if "throughput" not in found:
         return []
     figures = found["throughput"]["figures"]
-    loads = parts(figures, "speedup_32")
+    loads = [load for load in parts(figures, "speedup_32") if load not in ("embedded_bfs", "embedded_dfs")]
     columns = {"1 at a time": "problems_per_second.{}.1", "32 at a time": "problems_per_second.{}.32",
                "speed-up": "speedup_32.{}", "equal trees": "equal_trees.{}"}  # fmt: skip
     return section(
@@ -82,7 +82,7 @@ def attention(found: Found) -> list[str]:
         return []
     figures = found["attention"]["figures"]
     sizes = [size.split("x") for size in parts(figures, "over_copy")]
-    prefixes = list(dict.fromkeys(prefix for prefix, _ in sizes))
+    prefixes = [prefix for prefix in dict.fromkeys(prefix for prefix, _ in sizes) if prefix in ("512", "1024", "4096")]
     branches = list(dict.fromkeys(count for _, count in sizes))
 
     def cell(prefix: str, column: str) -> str:
