@@ -82,7 +82,7 @@ def attention(found: Found) -> list[str]:
         return []
     figures = found["attention"]["figures"]
     sizes = [size.split("x") for size in parts(figures, "over_copy")]
-    prefixes = [prefix for prefix in dict.fromkeys(prefix for prefix, _ in sizes) if prefix in ("512", "1024", "4096")]
+    prefixes = [prefix for prefix in dict.fromkeys(prefix for prefix, _ in sizes) if prefix in ("512", "4096")]
     branches = list(dict.fromkeys(count for _, count in sizes))
 
     def cell(prefix: str, column: str) -> str:
