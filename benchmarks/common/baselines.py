@@ -18,7 +18,7 @@ from rksc_tot.engine.base import Sampling
 from rksc_tot.engine.jobs.random_streams import Streams
 from rksc_tot.engine.jobs.sampler import Draws, Logits, sample
 from rksc_tot.engine.model.hf_compat import cache_keyword
-from rksc_tot.engine.tokenization.labels import Pieces, label_trie
+from rksc_tot.engine.tokenization.label_trie import Pieces, label_trie
 from rksc_tot.engine.tokenization.text import continuation, decode, encode
 
 SAMPLING = Sampling(temperature=1.0)

@@ -1,15 +1,12 @@
-"""The tree of thoughts: a networkx graph whose nodes are typed, exported and reloaded without KV."""
+"""The tree of thoughts: a networkx graph of typed nodes, which can be exported and reloaded without KV."""
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path as FilePath
-from types import ModuleType
 from typing import Any
 
 import networkx as nx
@@ -27,12 +24,13 @@ class Node(BaseModel):
     * ``id``: order of creation, 0 for the root. ``parent``: the id of its parent. ``depth``: thoughts from the root.
     * ``branch``: branch numbers from the root, such as ``0.3.1``; random streams are named by it.
     * ``text``: the thought. ``tokens``: its tokens, ``logprobs``: the log-probability of each under the model, nats; both are
-      empty where the text was not drawn as it stands: proposed thoughts, and thoughts whose text the task changed.
+      empty for proposed thoughts and for thoughts whose text the task changed.
     * ``finish``: what ended the thought, as in :class:`~rksc_tot.core.task.Thought`; None at the root. A node without a text
       and with ``eos`` stands for a model that wrote only the end of its text: it completes the path of its parent.
-    * ``score``: the verifier's. ``labels``: the label probabilities behind it and, where all of the mass was read,
-      ``outside``. ``layer``: after how many decoder layers the verifier's pass stopped, None if it ran to its end.
-    * ``skipped``: the score is the confidence of the thought; the verifier was not asked.
+    * ``score``: given by the verifier. ``labels``: the label probabilities the score was made from and, where the whole
+      distribution was read, ``outside``, the probability of anything else.
+    * ``layer``: after how many decoder layers the verifier's pass stopped, None if it ran all of them.
+    * ``skipped``: True if the verifier was not asked; the score is then the confidence of the thought.
     * ``count``: how many thoughts led here: identical texts, merged states and merged siblings.
     * ``finished``: the path is complete, not necessarily right. ``pruned``: why the node was dropped, None while it is alive.
     * ``exact``: False if it was generated from approximate KV. ``score_exact``: False if its score was read from such KV.
@@ -94,10 +92,10 @@ class ReasoningTree:
         return (data["node"] for _, data in self.graph.nodes(data=True))
 
     def __eq__(self, other: object) -> bool:
-        """Whether all nodes are the same; handles do not count."""
+        """Whether all nodes are equal; handles are not compared."""
         return isinstance(other, ReasoningTree) and self.to_records() == other.to_records()
 
-    __hash__ = None  # type: ignore[assignment]  # it grows
+    __hash__ = None  # type: ignore[assignment]  # a tree changes while it grows
 
     def __repr__(self) -> str:
         return f"<ReasoningTree of {len(self)} nodes, depth {max((node.depth for node in self), default=0)}>"
@@ -117,7 +115,7 @@ class ReasoningTree:
         return node
 
     def _insert(self, node: Node) -> None:
-        node.model_fields_set.clear()  # nobody reads it, and it takes half a kilobyte
+        node.model_fields_set.clear()  # unused, and half a kilobyte a node
         self.graph.add_node(node.id, node=node)
         if node.parent is not None:
             self.graph.add_edge(node.parent, node.id)
@@ -144,9 +142,9 @@ class ReasoningTree:
     # -- export and reload, without KV -------------------------------------------------------------------------------
 
     def to_json(self, file: FilePath | str | None = None) -> str:
-        """All nodes as a JSON array, written to a file as well if one is given.
+        """All nodes as a JSON array; also written to ``file`` if it is given.
 
-        What JSON has no number for is a string, such as ``"-Infinity"``.
+        Infinite numbers and NaN are strings, such as ``"-Infinity"``.
         """
         text = json.dumps(self.to_records(), ensure_ascii=False)
         if file is not None:
@@ -155,22 +153,25 @@ class ReasoningTree:
         return text
 
     def to_records(self) -> list[dict[str, Any]]:
-        """All nodes as plain values that JSON can hold."""
+        """All nodes as dicts of JSON values, in order of creation."""
         return [json.loads(node.model_dump_json()) for node in self]
 
     @classmethod
     def from_json(cls, source: FilePath | str) -> ReasoningTree:
-        """The tree :meth:`to_json` wrote: a string is its text, a ``pathlib.Path`` its file.
+        """Reload a tree that :meth:`to_json` wrote. ``source``: the JSON text as a string, or its file as a ``pathlib.Path``.
 
-        Raises ConfigError if it is not one.
+        Raises
+        ------
+        ConfigError
+            If the source cannot be read or holds no tree.
         """
-        with _reading(repr(str(source)) if isinstance(source, FilePath) else "the text", "JSON"):
+        with _reading(repr(str(source)) if isinstance(source, FilePath) else "the text"):
             text = source.read_text(encoding="utf-8") if isinstance(source, FilePath) else source
             return cls.from_records(json.loads(text))
 
     @classmethod
     def from_records(cls, records: object) -> ReasoningTree:
-        """The tree :meth:`to_records` gave. Raises ConfigError if it is not one."""
+        """The tree of the records that :meth:`to_records` gave. Raises ConfigError if they do not form a tree."""
         if not isinstance(records, list) or not records:
             raise ConfigError(f"{shown(records)} is not a list of nodes")
         tree = cls()
@@ -195,31 +196,14 @@ class ReasoningTree:
         with _writing(file):
             nx.write_graphml(self._plain(), file)
 
-    @classmethod
-    def from_graphml(cls, file: FilePath | str) -> ReasoningTree:
-        """The tree :meth:`to_graphml` wrote. Raises ConfigError if it is not one."""
-        with _reading(repr(str(file)), "GraphML"):
-            graph = nx.read_graphml(file, node_type=int)
-            return cls.from_records([json.loads(data["record"]) for _, data in sorted(graph.nodes(data=True))])
-
     def to_dot(self, file: FilePath | str) -> None:
-        """Write Graphviz DOT (extra ``dot``)."""
-        _pydot()
+        """Write Graphviz DOT (extra ``dot``): the edges, and each node with its text as the label."""
+        try:
+            import pydot  # noqa: F401
+        except ImportError:
+            raise MissingExtra("DOT needs pydot", hint="pip install 'rksc_tot[dot]'") from None
         with _writing(file):
-            nx.nx_pydot.write_dot(_quoted(self._plain()), file)
-
-    @classmethod
-    def from_dot(cls, file: FilePath | str) -> ReasoningTree:
-        """The tree :meth:`to_dot` wrote (extra ``dot``). Raises ConfigError if it is not one."""
-        pydot = _pydot()
-        with _reading(repr(str(file)), "DOT"), contextlib.redirect_stdout(io.StringIO()):  # pydot prints its complaints
-            graphs = pydot.graph_from_dot_data(FilePath(file).read_text(encoding="utf-8"))
-            if not graphs:
-                raise ConfigError("it cannot be parsed")
-            graph = nx.nx_pydot.from_pydot(graphs[0])
-            found = {int(id): data["record"] for id, data in graph.nodes(data=True) if "record" in data}
-            records = [bytes.fromhex(record.strip('"')).decode() for _, record in sorted(found.items())]
-            return cls.from_records(list(map(json.loads, records)))
+            nx.nx_pydot.write_dot(_labelled(self._plain()), file)
 
     def _plain(self) -> nx.DiGraph[int]:
         """The graph with plain string and number attributes only."""
@@ -235,21 +219,21 @@ class ReasoningTree:
 
 
 @contextmanager
-def _reading(what: str, form: str) -> Iterator[None]:
-    """Turn whatever a parser says of a file into one ConfigError."""
+def _reading(source: str) -> Iterator[None]:
+    """Raise a ConfigError for every error of reading a tree in JSON from ``source``."""
     try:
         yield
     except OSError as error:
-        raise ConfigError(f"{what} cannot be read: {error.strerror or error}") from None
+        raise ConfigError(f"{source} cannot be read: {error.strerror or error}") from None
     except ConfigError as error:
-        raise ConfigError(f"{what} is not a tree in {form}: {error}") from None
+        raise ConfigError(f"{source} is not a tree in JSON: {error}") from None
     except Exception as error:
-        raise ConfigError(f"{what} is not a tree in {form}: {' '.join(named(error).split())}") from None
+        raise ConfigError(f"{source} is not a tree in JSON: {' '.join(named(error).split())}") from None
 
 
 @contextmanager
 def _writing(file: FilePath | str) -> Iterator[None]:
-    """Turn what the system says of a file into a ConfigError."""
+    """Raise a ConfigError for every OSError of writing ``file``."""
     try:
         yield
     except OSError as error:
@@ -261,19 +245,10 @@ def _printable(text: str) -> str:
     return "".join(c if c.isprintable() or c in "\n\t" else "�" for c in text)
 
 
-def _quoted(graph: nx.DiGraph[int]) -> nx.DiGraph[int]:
-    """Attributes as DOT strings: the record in hex, so that no quoting can break it."""
+def _labelled(graph: nx.DiGraph[int]) -> nx.DiGraph[int]:
+    """The graph with the text of each node as its DOT label."""
     for _, data in graph.nodes(data=True):
         label = data["text"].replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-        record = data["record"].encode().hex()
         data.clear()
-        data.update(label=f'"{label}"', record=f'"{record}"')
+        data["label"] = f'"{label}"'
     return graph
-
-
-def _pydot() -> ModuleType:
-    try:
-        import pydot
-    except ImportError:
-        raise MissingExtra("DOT needs pydot", hint="pip install 'rksc_tot[dot]'") from None
-    return pydot

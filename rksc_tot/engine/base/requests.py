@@ -130,8 +130,8 @@ class LabelRequest:
         calibrated for that. Needs an engine whose :attr:`Engine.layers` is above 0.
     trace
         Whether to report what every layer says, which takes all layers. Needs the same.
-    aside
-        Whether this is an audit: asked on the full KV of the path, which is computed on an isolated copy and dropped.
+    audit
+        Whether this is an audit: the full KV of the path is computed on an isolated copy, which is dropped afterwards.
         Needs a :class:`CompressingEngine`.
     """
 
@@ -140,7 +140,7 @@ class LabelRequest:
     labels: tuple[str, ...]
     exit: ExitRule | None = None
     trace: bool = False
-    aside: bool = False
+    audit: bool = False
 
     def __post_init__(self) -> None:
         """Refuse labels that are no strings."""

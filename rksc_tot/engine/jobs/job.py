@@ -60,7 +60,7 @@ class Job:
         Position at which the prompt of the path ends.
     exact
         Whether the KV of the path is made exact before the job reads from it.
-    aside
+    audit
         Whether this is an audit on an isolated path. Results never depend on it.
     asks
         Whether its scratch rows are a verifier's question, not a proposal.
@@ -87,7 +87,7 @@ class Job:
         self.scratch_from = scratch_from
         self.prompt = 0
         self.exact = False
-        self.aside = False
+        self.audit = False
         self.ended = False
         self.result: Any = None
         self.error: Exception | None = None
@@ -148,8 +148,8 @@ class Job:
     def book(self, computed: Sequence[ComputedRows], exact: bool) -> None:
         """Book the rows that a pass has computed for it. ``exact``: whether they were computed from exact KV."""
         ledger = self.account.ledger
-        ledger.compression.book_rows(sum(part.rows for part in computed), exact=exact, audit=self.aside)
-        for start, rows, new in () if self.aside else computed:
+        ledger.compression.book_rows(sum(part.rows for part in computed), exact=exact, audit=self.audit)
+        for start, rows, new in () if self.audit else computed:
             if self.scratch_from is None or start < self.scratch_from:
                 ledger.book_rows(rows, new, decoded=self.decoding)
             elif self.asks:

@@ -270,7 +270,7 @@ class Scheduler:
         """
         if self._crowd_out(stuck, self.jobs):
             return
-        if audits := [job for job in self.jobs if job.aside]:
+        if audits := [job for job in self.jobs if job.audit]:
             for audit in audits:
                 audit.fail(full)
             return
@@ -294,7 +294,7 @@ class Scheduler:
         here = [job for job in self.jobs if job.account is stuck.account]
         if self._crowd_out(stuck, here):
             return
-        if audits := [job for job in here if job.aside]:
+        if audits := [job for job in here if job.audit]:
             for audit in audits:
                 audit.expire()
             return

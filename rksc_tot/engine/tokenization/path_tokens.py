@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rksc_tot.core.errors import ContextOverflow, EngineError
 from rksc_tot.core.task import Message, Prompt
 from rksc_tot.engine.tokenization.chat import following_text, following_tokens, prompt_tokens
-from rksc_tot.engine.tokenization.labels import LabelTrie, Pieces, label_trie
+from rksc_tot.engine.tokenization.label_trie import LabelTrie, Pieces, label_trie
 from rksc_tot.engine.tokenization.text import continuation, encode
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from rksc_tot.engine.base import (
     check_prompt_kv,
 )
 from rksc_tot.engine.jobs.generation.generation import Generation
-from rksc_tot.engine.jobs.label import Distribution, Labelling
+from rksc_tot.engine.jobs.label_question import Distribution, Labelling
 from rksc_tot.engine.model.info import eos_ids, vocabulary_size
 from rksc_tot.engine.scheduler.engine_thread import EngineThread
 from rksc_tot.engine.tokenization.path_tokens import PathTokenizer
@@ -237,14 +237,14 @@ class TransformersEngine:
         for request, trie in zip(requests, tries, strict=True):
             if request.exit is not None or request.trace:
                 trie.check_layers()
-        account.ledger.book_visit(sum(r.handle.length for r in requests if not r.aside))
+        account.ledger.book_visit(sum(r.handle.length for r in requests if not r.audit))
 
         def make() -> list[Labelling]:
             tree = self.cache
             copies = AuditPaths(tree)
             return [
                 Labelling(
-                    tree, copies.path(r.handle) if r.aside else r.handle.segment, account, r, trie, self.forward.depth
+                    tree, copies.path(r.handle) if r.audit else r.handle.segment, account, r, trie, self.forward.depth
                 ).after(r.handle.prompt_end)
                 for r, trie in zip(requests, tries, strict=True)
             ]  # fmt: skip

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from rksc_tot.cache.prefix_tree import PrefixTree, Segment
 from rksc_tot.engine.base import Account
-from rksc_tot.engine.jobs.label import Distribution
+from rksc_tot.engine.jobs.label_question import Distribution
 from rksc_tot.engine.scheduler.engine_thread import EngineThread
 from rksc_tot.engine.transformers_engine.handle import KVHandle
 
@@ -78,7 +78,7 @@ async def against_full(
         jobs: list[Distribution] = []
         copies = AuditPaths(tree)
         for handle in handles:
-            jobs.append(Distribution(tree, copies.path(handle), account, aside=True).after(handle.prompt_end))
+            jobs.append(Distribution(tree, copies.path(handle), account, audit=True).after(handle.prompt_end))
             jobs.append(Distribution(tree, handle.segment, account).after(handle.prompt_end))
         return jobs
 

@@ -72,7 +72,7 @@ class CompressionAudit:
             if reply is not None and not reply.exact:
                 self._answers += 1
                 if self._draws("scores", self._answers):
-                    chosen.append((replace(request, aside=True, exit=None, trace=False), reply))
+                    chosen.append((replace(request, audit=True, exit=None, trace=False), reply))
         if not chosen:
             return
         row = self._account.ledger.scores

@@ -150,7 +150,7 @@ class Program:
         assert completion.logprobs[: len(drawn)] == pytest.approx(drawn, abs=1e-4)
 
     async def label(self):
-        """Ask a question, then aside, on all KV; what is exact is what a plain pass gives."""
+        """Ask a question, then again as an audit on all KV; an exact reply equals that of a plain pass."""
         handle = self.rng.choice(self.handles)
         request = LabelRequest(handle, " ok", ("yes", "no"), trace=self.engine.layers > 0 and self.rng.random() < 0.3)
         path = [*handle.tokens, *TOKENIZER.encode(" ok", add_special_tokens=False)]
@@ -160,7 +160,7 @@ class Program:
             assert request.trace or reply.exact == self.shadow.exact[tuple(path)]
             assert not reply.exact or reply.probabilities == pytest.approx(self.plain(request, path), abs=1e-4)
             self.answers.append(reply.exact)
-            reply, asked = await self.ask(replace(request, aside=True))
+            reply, asked = await self.ask(replace(request, audit=True))
             assert asked == (0, 0, 0)
             assert reply.exact
             assert reply.probabilities == pytest.approx(self.plain(request, path), abs=1e-4)

@@ -176,13 +176,13 @@ async def test_a_search_that_is_cancelled_leaves_nothing_either(passes):
 
 
 class Answers:
-    """Says of each request, asked aside, what it is told; a CacheError where that is one."""
+    """Answers each audit request with the given reply; raises it where it is a CacheError."""
 
     def __init__(self, *said):
         self.said, self.asked = list(said), []
 
     async def label(self, requests, account):
-        assert all(request.aside for request in requests)
+        assert all(request.audit for request in requests)
         self.asked += requests
         given = [self.said.pop(0) for _ in requests]
         for each in given:

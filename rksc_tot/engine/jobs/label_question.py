@@ -1,4 +1,4 @@
-"""Jobs that read what the model says after a path, and write nothing."""
+"""Jobs that read the next-token distribution after a path: an audit's distribution, and a label question."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from rksc_tot.engine.base import Account, LabelRequest, LabelScores
 from rksc_tot.engine.jobs.job import Job
 from rksc_tot.engine.jobs.layer_readers import LayerQuestion
 from rksc_tot.engine.jobs.sampler import Logits
-from rksc_tot.engine.tokenization.labels import LabelTrie, Prefix
+from rksc_tot.engine.tokenization.label_trie import LabelTrie, Prefix
 from rksc_tot.policies.early_exit.cgee import Reading
 
 
 class Distribution(Job):
-    """The next-token distribution after a path. ``aside``: the path was sprouted for an audit, and goes with it."""
+    """The next-token distribution after a path. ``audit``: the path is an isolated copy, which is dropped with the job."""
 
     def __init__(
-        self, tree: PrefixTree, base: Segment, account: Account, scratch_from: int | None = None, aside: bool = False
+        self, tree: PrefixTree, base: Segment, account: Account, scratch_from: int | None = None, audit: bool = False
     ) -> None:
-        super().__init__(tree, base, account, 0 if aside else scratch_from)
-        self.aside = self.exact = aside
+        super().__init__(tree, base, account, 0 if audit else scratch_from)
+        self.audit = self.exact = audit
         tree.hold(base)
 
     def tips(self) -> list[Segment]:
@@ -68,7 +68,7 @@ class Labelling(Distribution):
         self, tree: PrefixTree, at: Segment, account: Account, request: LabelRequest, trie: LabelTrie, layers: int
     ) -> None:
         """``at``: the end of the path that is asked about."""
-        super().__init__(tree, tree.walk(at, trie.question), account, at.end, request.aside)
+        super().__init__(tree, tree.walk(at, trie.question), account, at.end, request.audit)
         self.trie = trie
         self.layers = layers
         self.exit = request.exit
@@ -134,7 +134,7 @@ class Labelling(Distribution):
         """End with label probabilities; note after how many layers they were read, and whether they are those of the
         full path.
         """
-        if not self.aside:
+        if not self.audit:
             self.account.ledger.book_answer(layer, self.layers, exact=exact)
         labels = dict(zip(self.trie.labels, shares, strict=True))
         self.end(LabelScores(labels, outside, layer if self.watched else None, trace, exact))

@@ -1,4 +1,4 @@
-"""An answer to a question says whether it was read on the KV of the full path; asked aside, it always was."""
+"""An answer to a question says whether it was read on the KV of the full path; asked as an audit, it always was."""
 
 import asyncio
 
@@ -57,10 +57,10 @@ async def test_answers_upon_reduced_kv_say_so_and_those_aside_are_what_a_full_pa
         assert not any(reply.exact for reply in await engine.label([ask(end, **WAYS[way]) for end in ends], account))
         assert (ledger.scores.acted, ledger.compression.audit_rows) == (len(ends), 0)
         held, before = engine.cache.pool.used, ledger.model_copy(deep=True)
-        aside = await engine.label([ask(end, **WAYS[way], aside=True) for end in ends], account)
+        audit = await engine.label([ask(end, **WAYS[way], audit=True) for end in ends], account)
         whole = [standing(plain, end) for end in ends]
-        assert aside == await plain.label([ask(handle, **WAYS[way]) for handle in whole], Account())
-        assert all(reply.exact for reply in aside)
+        assert audit == await plain.label([ask(handle, **WAYS[way]) for handle in whole], Account())
+        assert all(reply.exact for reply in audit)
         shared = ends[0].prompt_end * (len(ends) - 1)  # the prompt is computed once for all of them
         assert ledger.compression.audit_rows == sum(end.length + 3 for end in ends) - shared
         booked = "verifier_tokens", "verifier_layers", "verifier_layers_full", "context_tokens", "scores", "layer_exit"
@@ -93,21 +93,21 @@ async def test_where_a_path_is_made_whole_answers_are_exact_again(way):
         _, (end, *_) = await reduced(engine, account)
         assert await engine.rehydrate([end], account) == [True]
         (there,) = await engine.label([ask(end, **WAYS[way])], account)
-        (aside,) = await engine.label([ask(end, **WAYS[way], aside=True)], account)
-        assert there == aside
+        (audit,) = await engine.label([ask(end, **WAYS[way], audit=True)], account)
+        assert there == audit
         assert there.exact
         assert account.ledger.scores.acted == 0
 
 
-@pytest.mark.parametrize("aside", [False, True])
-async def test_one_question_aside_and_one_as_usual_do_not_disturb_each_other(aside):
+@pytest.mark.parametrize("audit", [False, True])
+async def test_an_audit_and_a_plain_question_do_not_disturb_each_other(audit):
     engine = unshadowed("llama", compress=PER_HEAD["snapkv"])
     with engine:
         account = Account()
         root, ends = await reduced(engine, account)
-        alone = [(await engine.label([ask(end, aside=aside)], account))[0] for end in ends]
+        alone = [(await engine.label([ask(end, audit=audit)], account))[0] for end in ends]
         together = await engine.label(
-            [ask(handle, aside=how) for handle in (root, *ends, *ends) for how in (aside, not aside, aside)], account
+            [ask(handle, audit=how) for handle in (root, *ends, *ends) for how in (audit, not audit, audit)], account
         )
         assert together[3::3] == together[5::3] == alone * 2
         engine.check_integrity()
@@ -120,7 +120,7 @@ async def test_an_audit_that_does_not_fit_is_no_reason_to_end_a_search():
         root, ends = await reduced(engine, account)
         account.kv_bytes = (account.kv_rows + 4) * engine.bytes_per_token
         assert await engine.label([ask(root)], account) != [None]
-        assert await engine.label([ask(ends[0], aside=True)], account) == [None]
+        assert await engine.label([ask(ends[0], audit=True)], account) == [None]
         assert not account.kv_short
         assert await engine.against_full(ends[:1], account) == [None]
         assert not account.kv_short
@@ -144,7 +144,7 @@ async def test_what_is_asked_aside_is_exact_though_its_path_is_reduced_while_it_
     plain = unshadowed("llama")
     with engine, plain:
         (end,) = [engine.open("say yes no no no yes yes no yes", Account())]
-        asking = asyncio.create_task(engine.label([ask(end, aside=True)], Account()))
+        asking = asyncio.create_task(engine.label([ask(end, audit=True)], Account()))
         while engine.usage.passes < 1:
             await asyncio.sleep(0)
         with engine.engine_thread.books():
@@ -173,10 +173,10 @@ async def test_asked_aside_together_each_prompt_ends_where_it_did():
         handles += [engine.extend(engine.open(text[:cut], Account()), text[cut:]) for cut in (40, 48, 56)]
         assert len({tuple(handle.tokens) for handle in handles}) == 1
         assert len({handle.prompt_end for handle in handles}) == 4
-        alone = [(await engine.label([ask(handle, aside=True)], Account()))[0] for handle in handles]
+        alone = [(await engine.label([ask(handle, audit=True)], Account()))[0] for handle in handles]
         assert len({reply.probabilities["yes"] for reply in alone}) > 1  # or this shows nothing
-        assert await engine.label([ask(handle, aside=True) for handle in handles], Account()) == alone
-        assert await engine.label([ask(handle, aside=True) for handle in handles[::-1]], Account()) == alone[::-1]
+        assert await engine.label([ask(handle, audit=True) for handle in handles], Account()) == alone
+        assert await engine.label([ask(handle, audit=True) for handle in handles[::-1]], Account()) == alone[::-1]
 
 
 @pytest.mark.parametrize("passes", range(1, 6))
@@ -185,7 +185,7 @@ async def test_what_was_asked_aside_and_is_not_wanted_any_more_leaves_nothing(pa
     with engine:
         root = engine.open("say yes no", Account())
         handles = [engine.extend(root, text) for text in (" and yes and so on", " or no, or yes, or no")]
-        asking = asyncio.create_task(engine.label([ask(handle, aside=True) for handle in handles], Account()))
+        asking = asyncio.create_task(engine.label([ask(handle, audit=True) for handle in handles], Account()))
         while engine.usage.passes < passes:
             await asyncio.sleep(0)
         assert engine.cache.pool.used
@@ -204,7 +204,7 @@ async def test_audits_give_way_to_work_where_an_account_may_hold_no_more(rows):
         account = Account(kv_bytes=28 * engine.bytes_per_token)
         root = engine.open("say yes no", account)
         work = [engine.generate([GenerateRequest(root, (1,), HOT, 20)], account)]
-        audits = [engine.label([ask(root, aside=True)], account), engine.against_full([root], account)]
+        audits = [engine.label([ask(root, audit=True)], account), engine.against_full([root], account)]
         [(found,)], *_ = await asyncio.gather(*work, *audits)
         assert found.finish in ("length", "eos", "stop")
         assert not account.kv_short

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from rksc_tot.core.errors import ConfigError, EngineError
-from rksc_tot.engine.tokenization.labels import LabelTrie, Pieces, label_trie
+from rksc_tot.engine.tokenization.label_trie import LabelTrie, Pieces, label_trie
 from rksc_tot.engine.tokenization.text import continuation
 from rksc_tot.tasks.game24.tokenizer import LABELS, build_tokenizer
 from tests.engine.conftest import byte_tokenizer
