@@ -10,8 +10,6 @@ from rksc_tot.core.errors import EngineError
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-BROKEN = "�"
-
 
 def decode(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> str:
     """Text of tokens, letter by letter: special tokens shown, spaces untouched."""
@@ -45,50 +43,6 @@ def continuation(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
         if anchored[: len(anchor)] == anchor:
             return anchored[len(anchor) :]
     return ids
-
-
-class Written:
-    """The text of a branch, decoded as tokens arrive, and where in it each token ends.
-
-    A token whose bytes do not yet make a whole character adds nothing until the character is complete.
-    """
-
-    __slots__ = ("_done", "_read", "_tokenizer", "ends", "text", "tokens")
-
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, before: Sequence[int]) -> None:
-        self._tokenizer = tokenizer
-        self.tokens = list(before)  # the first ones only give context to the decoder
-        self._done = 0  # decoded text of tokens[_done:_read] is known and whole
-        self._read = len(self.tokens)
-        self.text = ""
-        self.ends: list[int] = []
-
-    def push(self, token: int) -> int:
-        """Append a token; returns the length of the text before it."""
-        self.tokens.append(token)
-        before = len(self.text)
-        known = decode(self._tokenizer, self.tokens[self._done : self._read])
-        now = decode(self._tokenizer, self.tokens[self._done :])
-        if len(now) > len(known) and not now.endswith(BROKEN):
-            self.text += now[len(known) :]
-            self._place_held(before - len(known), now)
-            self._done, self._read = self._read, len(self.tokens)
-        self.ends.append(len(self.text))
-        return before
-
-    def _place_held(self, base: int, now: str) -> None:
-        """Find where the tokens end that waited for this one; broken bytes turn out to be characters of their own."""
-        for at in range(self._read, len(self.tokens) - 1):
-            partial = decode(self._tokenizer, self.tokens[self._done : at + 1])
-            if now.startswith(partial):
-                self.ends[at + 1 - len(self.tokens)] = base + len(partial)
-
-    def fork(self) -> Written:
-        """An independent copy."""
-        twin = Written.__new__(Written)
-        twin._tokenizer, twin._done, twin._read, twin.text = self._tokenizer, self._done, self._read, self.text
-        twin.tokens, twin.ends = self.tokens.copy(), self.ends.copy()
-        return twin
 
 
 class Cut(NamedTuple):
@@ -125,11 +79,12 @@ def find_end(text: str, searched: int, stop: Sequence[str], skip_blank: bool) ->
     return None if later is None else (begin + later[0], begin + later[1])
 
 
-def cut_at(ends: Sequence[int], text: str, length: int) -> Cut:
-    """The tokens that make up the first ``length`` characters of ``text``; ``ends`` as in :class:`Written`."""
+def cut_at(ends: Sequence[int | None], text: str, length: int) -> Cut:
+    """The tokens that make up the first ``length`` characters of ``text``; ``ends`` as in ``Written``."""
     kept, reached = 0, 0
-    for end in ends:
-        if reached >= length or end > length:
+    for count, end in enumerate(ends, 1):
+        if reached >= length or (end is not None and end > length):
             break
-        kept, reached = kept + 1, end
+        if end is not None:
+            kept, reached = count, end
     return Cut(kept, text[reached:length])

@@ -11,7 +11,8 @@ from rksc_tot.engine import TransformersEngine
 from rksc_tot.engine.base import Account, GenerateRequest, LabelRequest, Sampling
 from rksc_tot.engine.jobs.random_streams import Streams
 from rksc_tot.engine.jobs.sampler import Draws, Logits, sample
-from rksc_tot.engine.tokenization.text import Written, continuation, cut_at, find_end, leading_stops
+from rksc_tot.engine.tokenization.text import continuation, cut_at, find_end, leading_stops
+from rksc_tot.engine.tokenization.written import written
 from tests.engine.conftest import byte_tokenizer, llama, mistral
 from tests.seeds import seeds
 
@@ -29,21 +30,21 @@ STOPS = ((), ("a",), ("e", "o", "\n"), ("ab", "b"), ("é",))
 
 def naive(engine, path, request, stream):
     """What one branch writes: (text, tokens kept whole, finish)."""
-    written, tokens = Written(engine.tokenizer, path[-4:]), []
+    branch, tokens = written(engine.tokenizer, path), []
     while True:
         logits = engine.forward.plain(path + tokens)[-1:]
         [[token]], _ = sample(Logits(logits), [Draws([0], stream[len(tokens)], request.sampling)])
-        begin = leading_stops(written.text, request.stop) if request.skip_blank else 0
+        begin = leading_stops(branch.text, request.stop) if request.skip_blank else 0
         if token == engine.tokenizer.eos_token_id:
-            return written.text[begin:], tokens[: cut_at(written.ends, written.text, len(written.text)).kept], "eos"
+            return branch.whole[begin:], tokens, "eos"
         tokens.append(token)
-        searched = written.push(token)
-        begin = leading_stops(written.text, request.stop) if request.skip_blank else 0
-        if stop := find_end(written.text, searched, request.stop, request.skip_blank):
+        searched = branch.push(token)
+        begin = leading_stops(branch.text, request.stop) if request.skip_blank else 0
+        if stop := find_end(branch.text, searched, request.stop, request.skip_blank):
             length = stop[1] if request.keep_stop else stop[0]
-            return written.text[begin : stop[0]], tokens[: cut_at(written.ends, written.text, length).kept], "stop"
+            return branch.text[begin : stop[0]], tokens[: cut_at(branch.ends, branch.text, length).kept], "stop"
         if len(tokens) == request.max_tokens:
-            return written.text[begin:], tokens[: cut_at(written.ends, written.text, len(written.text)).kept], "length"
+            return branch.whole[begin:], tokens, "length"
 
 
 async def play(engine, rng):

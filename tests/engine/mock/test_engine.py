@@ -47,6 +47,7 @@ def test_it_is_an_engine():
         ("a||b", {"stop": ("||",), "max_tokens": 2}, ("a|", "a|", "length", 2)),
         ("é😀ü\n", {}, ("é😀ü", "é😀ü\n", "stop", 4)),
         ("é😀ü\n", {"max_tokens": 2}, ("é😀", "é😀", "length", 2)),
+        ("a\ufffd", {"max_tokens": 2}, ("a\ufffd", "a\ufffd", "length", 2)),  # what was written, not half a character
         ("\n \none\ntwo", {"skip_blank": True}, ("one", "\n \none\n", "stop", 7)),
         ("\none", {"skip_blank": True}, ("one", "\none\n", "eos", 5)),
         ("\n", {"skip_blank": True, "max_tokens": 3}, ("", "\n\n\n", "length", 3)),

@@ -19,7 +19,8 @@ from rksc_tot.engine.base import Account, Finish, GenerateRequest
 from rksc_tot.engine.jobs.job import Job
 from rksc_tot.engine.jobs.random_streams import Streams
 from rksc_tot.engine.jobs.sampler import Draws, Logits
-from rksc_tot.engine.tokenization.text import Written, find_end
+from rksc_tot.engine.tokenization.text import find_end
+from rksc_tot.engine.tokenization.written import Written
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

@@ -14,13 +14,12 @@ from rksc_tot.engine.jobs.generation.drafting import Drafting
 from rksc_tot.engine.jobs.job import DraftCopies, Job
 from rksc_tot.engine.jobs.random_streams import Streams
 from rksc_tot.engine.jobs.sampler import Logits
-from rksc_tot.engine.tokenization.text import Written, continuation, cut_at
+from rksc_tot.engine.tokenization.text import continuation, cut_at
+from rksc_tot.engine.tokenization.written import CONTEXT, written
 from rksc_tot.policies.early_exit.cgee import confidence
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
-
-CONTEXT_FOR_DECODER = 4  # tokens before a continuation that the decoder sees
 
 
 class Generation(BranchingJob):
@@ -56,8 +55,8 @@ class Generation(BranchingJob):
         skipped = request.stop if request.skip_blank else ()
         self.completions = Completions(tree, base, scratch_from is None, skipped)
         self.drafting = Drafting(self)
-        before = [t for s in base.lineage()[-CONTEXT_FOR_DECODER:] for t in s.tokens][-CONTEXT_FOR_DECODER:]
-        self.groups = [BranchGroup(base, range(len(request.streams)), Written(tokenizer, before), [])]
+        before = [t for s in base.lineage()[-CONTEXT:] for t in s.tokens][-CONTEXT:]
+        self.groups = [BranchGroup(base, range(len(request.streams)), written(tokenizer, before), [])]
         tree.hold(base)
         if self.room <= 0:
             self.cut_off(self.groups, "length")
@@ -125,13 +124,14 @@ class Generation(BranchingJob):
 
     def finish(self, group: BranchGroup, finish: Finish, ending: float | None = None) -> None:
         """Make the completion of a group."""
-        text, tail = group.written.text, group.tail
+        text, tail = group.written.whole, group.tail
         if tail is not None and finish == "stop":
             self.completions.add(group, tail.text, tail.tokens, group.logprobs, finish)
             return
-        kept = cut_at(group.written.ends, text, len(text)).kept if tail is None else tail.sampled
-        tokens, logprobs = group.sampled[:kept], group.logprobs[:kept]
+        tokens, logprobs = group.sampled, group.logprobs
         if tail is not None:
+            kept = tail.sampled
+            tokens, logprobs = tokens[:kept], logprobs[:kept]
             text = text[: group.written.ends[kept - 1]] if kept else ""
         if ending is not None:
             closing = self._closing(len(tokens))

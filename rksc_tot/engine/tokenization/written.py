@@ -1,0 +1,222 @@
+"""The text of a branch while its tokens arrive, and where in it each token ends.
+
+Text is held back only while the bytes at its end are the beginning of a UTF-8 character that the next token may complete.
+How tokens become bytes depends on the tokenizer's decoder:
+
+=====================  ===============================================================================================
+:class:`ByteLevel`     GPT-2's alphabet: every letter of a token is a byte. Bytes that are no UTF-8 become U+FFFD.
+:class:`ByteFallback`  Tokens are text, but for bytes such as ``<0x0A>``. A run of bytes that is no UTF-8 becomes one
+                       U+FFFD a byte, valid characters in it included.
+:class:`DecodedText`   Any other decoder: the bytes are not known. Text that ends in U+FFFD is held back until the next
+                       token or the end, also where the model wrote U+FFFD.
+=====================  ===============================================================================================
+"""
+
+from __future__ import annotations
+
+import codecs
+import copy
+import json
+import re
+from collections.abc import Sequence
+from functools import cache
+from typing import TYPE_CHECKING
+
+from rksc_tot.engine.tokenization.text import decode
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+BROKEN = "\ufffd"
+CONTEXT = 4  # tokens before a branch that a decoder may look at
+
+
+class Written:
+    """The text of a branch.
+
+    Attributes
+    ----------
+    tokens
+        Some tokens before the branch, then those of the branch.
+    text
+        What the tokens of the branch say, without an incomplete character at the end.
+    ends
+        For each token of the branch the length of the text up to its end; None where a character is not complete there.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, before: Sequence[int]) -> None:
+        self._tokenizer = tokenizer
+        self.tokens = list(before[-CONTEXT:])
+        self.text = ""
+        self.ends: list[int | None] = []
+
+    @property
+    def whole(self) -> str:
+        """The text if no further token comes: an incomplete character at the end becomes U+FFFD, as in ``decode``."""
+        raise NotImplementedError
+
+    def push(self, token: int) -> int:
+        """Append a token; returns the length of the text that the token leaves as it was."""
+        raise NotImplementedError
+
+    def fork(self) -> Written:
+        """An independent copy."""
+        other = copy.copy(self)
+        other.tokens, other.ends = self.tokens.copy(), self.ends.copy()
+        return other
+
+
+class ByteLevel(Written):
+    """Text of tokens that are bytes."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, before: Sequence[int]) -> None:
+        super().__init__(tokenizer, before)
+        self._held = b""
+
+    @property
+    def whole(self) -> str:
+        """The text if no further token comes."""
+        return self.text + _lossy(self._held)
+
+    def push(self, token: int) -> int:
+        """Append a token; returns the length of the text before it."""
+        self.tokens.append(token)
+        before, held = len(self.text), len(self._held)
+        data = self._held + _alphabet_bytes(str(self._tokenizer.convert_ids_to_tokens(token) or ""))
+        complete = data[: len(data) - _incomplete(data)]
+        self.text += _lossy(complete)
+        if held and len(complete) >= held and _lossy(complete) == BROKEN + _lossy(complete[held:]):
+            self.ends[-1] = before + 1  # the held bytes turned out to be no character
+        self._held = data[len(complete) :]
+        self.ends.append(None if self._held else len(self.text))
+        return before
+
+
+class DecodedText(Written):
+    """Text as the tokenizer decodes it."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, before: Sequence[int]) -> None:
+        super().__init__(tokenizer, before)
+        self._context = 0  # the decoder is shown tokens[_context:_settled] before the others
+        self._settled = len(self.tokens)  # the text of the tokens from here on may change
+        self._start = 0  # length of the text before them
+
+    @property
+    def whole(self) -> str:
+        """The text if no further token comes."""
+        return self.text[: self._start] + self._fresh()
+
+    def push(self, token: int) -> int:
+        """Append a token; returns the length of the text before it."""
+        self.tokens.append(token)
+        self.ends.append(None)
+        start, fresh = self._start, self._fresh()
+        if not fresh.endswith(BROKEN):
+            for held in range(self._settled + 1, len(self.tokens)):
+                if fresh.startswith(partial := self._fresh(held)):  # its U+FFFD is a character
+                    self.ends[held - len(self.tokens) - 1] = start + len(partial)
+            self._settle(len(self.tokens))
+            self.ends[-1] = len(self.text)
+        return start
+
+    def _fresh(self, end: int | None = None) -> str:
+        """The text of the tokens that are not settled, up to ``end``."""
+        known = decode(self._tokenizer, self.tokens[self._context : self._settled])
+        return decode(self._tokenizer, self.tokens[self._context : end])[len(known) :]
+
+    def _settle(self, end: int) -> None:
+        """Take the text of the tokens up to ``end`` as it is now."""
+        self.text = self.text[: self._start] + self._fresh(end)
+        self._context, self._settled, self._start = self._settled, end, len(self.text)
+
+
+class ByteFallback(DecodedText):
+    """Text of tokens of which some are a byte each."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, before: Sequence[int]) -> None:
+        super().__init__(tokenizer, before)
+        self._run = b""  # the tokens that are not settled: bytes that the decoder reads as one
+
+    def push(self, token: int) -> int:
+        """Append a token; returns the length of the text that it leaves as it was: a byte may break those before it."""
+        self.tokens.append(token)
+        start, byte = self._start, _BYTE.fullmatch(str(self._tokenizer.convert_ids_to_tokens(token)))
+        if byte is not None:
+            self.ends.append(None)
+            self._run += bytes.fromhex(byte[1])
+            self._read_run(over=False)
+            return start
+        if self._run:
+            self._read_run(over=True)
+            self._settle(len(self.tokens) - 1)
+            self._run = b""
+        self._settle(len(self.tokens))
+        self.ends.append(len(self.text))
+        return start
+
+    def _read_run(self, over: bool) -> None:
+        """Show the run up to its last complete character. Where it is no UTF-8, it is shown as a whole."""
+        valid = _valid(self._run, over)
+        shown = len(self._run) - (_incomplete(self._run) if valid else 0)
+        self.text = self.text[: self._start] + self._fresh(self._settled + shown)
+        if not valid:
+            self.ends[len(self.ends) - len(self._run) :] = [None] * len(self._run)
+        if shown == len(self._run):
+            self.ends[-1] = len(self.text)
+
+
+def written(tokenizer: PreTrainedTokenizerBase, before: Sequence[int]) -> Written:
+    """The text of a branch after the tokens ``before``."""
+    decoders = _decoders(tokenizer)
+    if decoders == ["ByteLevel"]:
+        return ByteLevel(tokenizer, before)
+    return (ByteFallback if "ByteFallback" in decoders else DecodedText)(tokenizer, before)
+
+
+def _decoders(tokenizer: PreTrainedTokenizerBase) -> list[str]:
+    """The kinds of the steps in which a tokenizer decodes; empty where it does not say."""
+    decoder = getattr(getattr(tokenizer, "backend_tokenizer", None), "decoder", None)
+    if decoder is None:
+        return []
+    try:
+        state = json.loads(decoder.__getstate__())
+    except Exception:  # a decoder written in Python has no state
+        return []
+    return [str(part["type"]) for part in state.get("decoders", [state])]
+
+
+_BYTE = re.compile("<0x([0-9A-Fa-f]{2})>")
+
+
+@cache
+def _alphabet() -> dict[str, int]:
+    """GPT-2's alphabet: printable bytes are their own Latin-1 letter, the others are letters from 256 on."""
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in printable]
+    return {chr(byte): byte for byte in printable} | {chr(256 + n): byte for n, byte in enumerate(others)}
+
+
+def _alphabet_bytes(token: str) -> bytes:
+    """The bytes of a token; one that is not of the alphabet is text."""
+    alphabet = _alphabet()
+    return bytes(alphabet[letter] for letter in token) if all(c in alphabet for c in token) else token.encode()
+
+
+def _lossy(data: bytes) -> str:
+    return data.decode("utf-8", "replace")
+
+
+def _incomplete(data: bytes) -> int:
+    """How many bytes at the end begin a character that more bytes may complete."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    decoder.decode(data)
+    return len(decoder.getstate()[0])
+
+
+def _valid(data: bytes, over: bool) -> bool:
+    """Whether bytes are UTF-8, or, if they are not ``over``, its beginning."""
+    try:
+        codecs.getincrementaldecoder("utf-8")("strict").decode(data, final=over)
+    except UnicodeDecodeError:
+        return False
+    return True
