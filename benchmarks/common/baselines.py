@@ -19,7 +19,7 @@ from rksc_tot.engine.jobs.random_streams import Streams
 from rksc_tot.engine.jobs.sampler import Draws, Logits, sample
 from rksc_tot.engine.model.hf_compat import cache_keyword
 from rksc_tot.engine.tokenization.label_trie import Pieces, label_trie
-from rksc_tot.engine.tokenization.text import continuation, decode, encode
+from rksc_tot.engine.tokenization.text import TextTokenizer
 
 SAMPLING = Sampling(temperature=1.0)
 LABELS = ("yes", "no")
@@ -37,11 +37,8 @@ class Work:
 
 def label_tokens(tokenizer: PreTrainedTokenizerBase, question: str) -> tuple[list[int], ...]:
     """For each of :data:`LABELS` the tokens that write it after a question, where one token does."""
-
-    def tokens(text: str) -> list[int]:
-        return continuation(tokenizer, text)
-
-    trie = label_trie(tokens, question, LABELS, Pieces(tokenizer, len(tokenizer)), tokenizer.unk_token_id)
+    tokens, pieces = TextTokenizer(tokenizer).continuation, Pieces(tokenizer, len(tokenizer))
+    trie = label_trie(tokens, question, LABELS, pieces, tokenizer.unk_token_id)
     if not trie.flat:
         raise ValueError(f"this tokenizer writes {' or '.join(LABELS)} in more than one token")
     return tuple(map(list, trie.first))
@@ -117,12 +114,12 @@ class Plain:
 
     def _rows(self, text: str, count: int) -> Tensor:
         """The same ids ``[count, T]`` for every branch."""
-        return torch.tensor([encode(self.tokenizer, text)], device=self.model.device).repeat(count, 1)
+        return torch.tensor([TextTokenizer(self.tokenizer).encode(text)], device=self.model.device).repeat(count, 1)
 
     def _replies(self, work: Work, written: Tensor, logits: Tensor) -> Replies:
         probabilities = logits.double().softmax(-1)
         first, second = (probabilities[:, ids].sum(-1) for ids in label_tokens(self.tokenizer, work.question))
-        texts = [decode(self.tokenizer, tokens) for tokens in written.tolist()]
+        texts = [TextTokenizer(self.tokenizer).decode(tokens) for tokens in written.tolist()]
         return Replies(texts, (first / (first + second)).tolist())
 
 

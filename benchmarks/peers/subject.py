@@ -15,7 +15,7 @@ from benchmarks.common.random_models import SHAPES, random_model, word_tokenizer
 from benchmarks.peers.search import PeerProblem
 from rksc_tot.core.errors import UnsupportedModel
 from rksc_tot.engine.tokenization.chat import prompt_tokens
-from rksc_tot.engine.tokenization.text import continuation, decode, encode
+from rksc_tot.engine.tokenization.text import TextTokenizer
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,8 @@ class Subject:
     def problem(self, prompt: str) -> PeerProblem:
         """A prompt in token ids, as the engine reads it."""
         first, second = label_tokens(self.tokenizer, self.question)
-        question = continuation(self.tokenizer, self.question)
-        return PeerProblem(prompt_tokens(self.tokenizer, prompt), question, (first, second))
+        tokenizer = TextTokenizer(self.tokenizer)
+        return PeerProblem(prompt_tokens(tokenizer, prompt), tokenizer.continuation(self.question), (first, second))
 
 
 def real(folder: Path, question: int) -> Subject:
@@ -58,14 +58,14 @@ def random_text(tokenizer: PreTrainedTokenizerBase, count: int, name: str) -> st
     UnsupportedModel
         If this tokenizer does not read them as they were put together.
     """
-    rng = random.Random(name)
+    rng, words = random.Random(name), TextTokenizer(tokenizer)
     chosen: list[int] = []
     while len(chosen) < count:
         token = rng.randrange(tokenizer.vocab_size)
-        word = decode(tokenizer, [token])
-        if re.fullmatch(r" [a-z]+\d*", word) and word.strip() not in LABELS and encode(tokenizer, word) == [token]:
+        word = words.decode([token])
+        if re.fullmatch(r" [a-z]+\d*", word) and word.strip() not in LABELS and words.encode(word) == [token]:
             chosen.append(token)
-    text = decode(tokenizer, chosen)
-    if encode(tokenizer, text) != chosen:
+    text = words.decode(chosen)
+    if words.encode(text) != chosen:
         raise UnsupportedModel("this tokenizer does not take a text of words apart at its spaces")
     return text

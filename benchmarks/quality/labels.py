@@ -74,7 +74,7 @@ def differences(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> d
     from benchmarks.common.plain_labels import plain_labels
     from rksc_tot.engine import TransformersEngine
     from rksc_tot.engine.base import Account, LabelRequest
-    from rksc_tot.engine.tokenization.text import continuation
+    from rksc_tot.engine.tokenization.text import TextTokenizer
 
     stock = copy.deepcopy(model)
 
@@ -92,7 +92,7 @@ def differences(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> d
                 handle = engine.open(prompt, account)
                 [scores] = await engine.label([LabelRequest(handle, question, labels)], account)
                 shares, outside = plain_labels(
-                    plain, tokenizer, handle.tokens, question, labels, lambda text: continuation(tokenizer, text)
+                    plain, tokenizer, handle.tokens, question, labels, TextTokenizer(tokenizer).continuation
                 )
                 if scores is None or scores.outside is None:
                     raise RuntimeError("the engine gave no answer")

@@ -29,7 +29,7 @@ from benchmarks.common.report import Quick, Report
 from benchmarks.speed.paper import plain_and_engine, ratio, work
 from rksc_tot.core.seeds import stream_keys
 from rksc_tot.engine.base import Account, GenerateRequest, LabelRequest
-from rksc_tot.engine.tokenization.text import encode
+from rksc_tot.engine.tokenization.text import TextTokenizer
 from rksc_tot.engine.transformers_engine.engine import TransformersEngine
 
 PROMPT = THOUGHT = 16
@@ -87,7 +87,7 @@ class Checked:
     async def _reencoded(self, handle: Any, text: str) -> Cost:
         model, tokenizer = self.plain.model, self.plain.tokenizer
         start = time.perf_counter()
-        ids = torch.tensor([encode(tokenizer, text + self.question)], device=model.device)
+        ids = torch.tensor([TextTokenizer(tokenizer).encode(text + self.question)], device=model.device)
         with torch.inference_mode():
             logits = model(input_ids=ids, use_cache=False, logits_to_keep=1).logits[0, -1]
         first, second = (logits.double().softmax(-1)[ids].sum() for ids in label_tokens(tokenizer, self.question))

@@ -118,7 +118,8 @@ class Task:
     def prompt(self, problem: Any) -> Prompt:
         """The root prompt: a string, or chat messages that the model's template turns into one.
 
-        Where the last message is the assistant's, the model continues it.
+        Where the last message is the assistant's, the model continues it. Only the template makes control tokens: their names
+        in a string or in a message are text.
         """
         raise NotImplementedError
 

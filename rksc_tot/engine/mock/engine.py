@@ -31,7 +31,7 @@ from rksc_tot.engine.base import (
 )
 from rksc_tot.engine.mock.kv import MockHandle, MockKV
 from rksc_tot.engine.mock.model import Labeller, LogitLens, MockModel, Writer, render
-from rksc_tot.engine.tokenization.text import find_end, leading_stops
+from rksc_tot.engine.tokenization.stops import find_end, leading_stops
 from rksc_tot.policies.early_exit.cgee import Reading
 
 

@@ -1,18 +1,46 @@
-"""Prompts into tokens: plain text, or chat messages through the model's own template."""
+"""Prompts and questions into tokens: plain text, or chat messages through the model's own template.
+
+Only the template makes control tokens. The names of control tokens in a message are cut (see :class:`TextTokenizer`): a mark
+at each cut goes through the template with the message, and what stands between the marks is tokenised apart.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 from rksc_tot.core.errors import EngineError
 from rksc_tot.core.task import Message, Prompt
-from rksc_tot.engine.tokenization.text import continuation, encode
+from rksc_tot.engine.tokenization.text import TextTokenizer
 
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+PRIVATE = range(0xE000, 0xF900)  # characters that Unicode leaves to private use
 
-MARK = "\u2402the assistant's words\u2403"  # in place of what the assistant has written since the prompt
+
+class Following(NamedTuple):
+    """What follows a path.
+
+    Attributes
+    ----------
+    pieces
+        Pieces of its text that are tokenised apart.
+    plain
+        Whether it is all text; else it has the control tokens of the chat template.
+    """
+
+    pieces: tuple[str, ...]
+    plain: bool
+
+    @property
+    def text(self) -> str:
+        """The whole text."""
+        return "".join(self.pieces)
+
+    def tokens(self, tokenizer: TextTokenizer, more: str = "") -> list[int]:
+        """Its tokens, with more text at the end."""
+        if self.plain:
+            return tokenizer.continuation(self.text + more)
+        first, *rest = tokenizer.pieces(more)
+        return tokenizer.encode_pieces([*self.pieces[:-1], self.pieces[-1] + first, *rest])
 
 
 def opens_reply(messages: Sequence[Message]) -> bool:
@@ -20,8 +48,8 @@ def opens_reply(messages: Sequence[Message]) -> bool:
     return not messages or messages[-1]["role"] != "assistant"
 
 
-def prompt_tokens(tokenizer: PreTrainedTokenizerBase, prompt: Prompt) -> list[int]:
-    """Tokens of a root prompt, with exactly one BOS token if the tokenizer writes one.
+def prompt_tokens(tokenizer: TextTokenizer, prompt: Prompt) -> list[int]:
+    """Tokens of a root prompt.
 
     Raises
     ------
@@ -29,21 +57,16 @@ def prompt_tokens(tokenizer: PreTrainedTokenizerBase, prompt: Prompt) -> list[in
         If the prompt is empty, or the chat template does not take its messages.
     """
     if isinstance(prompt, str):
-        text, special = prompt, True
+        ids = tokenizer.encode_prompt(prompt)
     else:
-        text, special = _render(tokenizer, prompt), False
-    ids = encode(tokenizer, text, special)
-    eos = tokenizer.eos_token_id
-    if special and ids and eos is not None and ids[-1] == eos and not text.endswith(str(tokenizer.eos_token)):
-        ids.pop()  # some tokenizers close every text; a prompt is not closed
-    if len(ids) > 1 and ids[0] == ids[1] == tokenizer.bos_token_id:
-        ids.pop(0)
+        cut, _ = _marks(tokenizer, prompt)
+        ids = tokenizer.encode_pieces(_render(tokenizer, prompt, cut).split(cut))
     if not ids:
         raise EngineError("the prompt is empty", hint="return at least one character from Task.prompt")
     return ids
 
 
-def following_text(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message] | None, words: Prompt) -> str:
+def following(tokenizer: TextTokenizer, messages: Sequence[Message] | None, words: Prompt) -> Following:
     """What follows a path: a text as it is, or messages as the turns after the assistant's, which the template closes.
 
     Parameters
@@ -62,46 +85,54 @@ def following_text(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Messag
         If the chat template does not take the messages.
     """
     if isinstance(words, str):
-        return words
+        return Following((words,), True)
     if messages is None:
         raise EngineError(
             "chat messages cannot follow a prompt that is plain text",
             hint="return chat messages from Task.prompt too, or a string here",
         )
-    whole = _render(tokenizer, [*_with_reply(messages), *words])
-    _, found, after = whole.rpartition(MARK)
+    cut, reply = _marks(tokenizer, [*messages, *words])
+    whole = _render(tokenizer, [*_with_reply(messages, reply), *words], cut)
+    _, found, after = whole.rpartition(reply)
     if not found:
         raise EngineError("the chat template does not show the assistant's words", hint="use plain text prompts")
-    return after
+    return Following(tuple(after.split(cut)), False)
 
 
-def following_tokens(
-    tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message] | None, words: Prompt
-) -> list[int]:
-    """Tokens of :func:`following_text`; EngineError if there are none."""
-    text = following_text(tokenizer, messages, words)
-    ids = continuation(tokenizer, text) if isinstance(words, str) else encode(tokenizer, text)
+def following_tokens(tokenizer: TextTokenizer, messages: Sequence[Message] | None, words: Prompt) -> list[int]:
+    """Tokens of :func:`following`; EngineError if there are none."""
+    ids = following(tokenizer, messages, words).tokens(tokenizer)
     if not ids:
         raise EngineError("the question is empty", hint="ask something")
     return ids
 
 
-def _with_reply(messages: Sequence[Message]) -> list[Message]:
-    """The messages and :data:`MARK` as the assistant's reply, or as the continuation of its last message."""
+def _with_reply(messages: Sequence[Message], reply: str) -> list[Message]:
+    """The messages with ``reply`` as the assistant's reply, or as the continuation of its last message."""
     if opens_reply(messages):
-        return [*messages, {"role": "assistant", "content": MARK}]
-    return [*messages[:-1], {"role": "assistant", "content": messages[-1]["content"] + MARK}]
+        return [*messages, {"role": "assistant", "content": reply}]
+    return [*messages[:-1], {**messages[-1], "content": messages[-1]["content"] + reply}]
 
 
-def _render(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message]) -> str:
-    """The messages as the template writes them, up to where the model goes on."""
-    if not tokenizer.chat_template:
+def _marks(tokenizer: TextTokenizer, messages: Sequence[Message]) -> tuple[str, str]:
+    """Two characters that stand neither in the messages nor in the template: for cuts, and for the assistant's reply."""
+    taken = {*str(tokenizer.raw.chat_template), *(c for message in messages for c in "".join(message.values()))}
+    free = (mark for mark in map(chr, PRIVATE) if mark not in taken)
+    return next(free), next(free)
+
+
+def _render(tokenizer: TextTokenizer, messages: Sequence[Message], cut: str) -> str:
+    """The messages as the template writes them, up to where the model goes on, with a mark at each cut."""
+    if not tokenizer.raw.chat_template:
         raise EngineError("this model has no chat template", hint="return a string from Task.prompt")
     opens = opens_reply(messages)
-    turns = [dict(message) for message in messages]
+    turns = [
+        {key: text if key == "role" else cut.join(tokenizer.pieces(text)) for key, text in message.items()}
+        for message in messages
+    ]
     how: dict[str, Any] = {"add_generation_prompt": opens, "continue_final_message": not opens}
     try:
-        return str(tokenizer.apply_chat_template(turns, tokenize=False, **how))
+        return str(tokenizer.raw.apply_chat_template(turns, tokenize=False, **how))
     except Exception as error:  # a template is a program: it may raise anything
         reason = f"{type(error).__name__}: {error}".partition("\n")[0].partition("! ")[0]
         if opens:

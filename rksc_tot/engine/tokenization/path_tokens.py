@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from rksc_tot.core.errors import ContextOverflow, EngineError
 from rksc_tot.core.task import Message, Prompt
-from rksc_tot.engine.tokenization.chat import following_text, following_tokens, prompt_tokens
+from rksc_tot.engine.tokenization.chat import Following, following, following_tokens, prompt_tokens
 from rksc_tot.engine.tokenization.label_trie import LabelTrie, Pieces, label_trie
-from rksc_tot.engine.tokenization.text import continuation, encode
+from rksc_tot.engine.tokenization.text import TextTokenizer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -40,7 +40,7 @@ class PathTokenizer:
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, vocabulary: int, context: int) -> None:
-        self.tokenizer = tokenizer
+        self.tokenizer = TextTokenizer(tokenizer)
         self.vocabulary = vocabulary
         self.context = context
         self._pieces = Pieces(tokenizer, vocabulary)
@@ -58,7 +58,7 @@ class PathTokenizer:
 
     def thought(self, text: str, length: int) -> list[int]:
         """Tokens of a text after a path of ``length`` tokens."""
-        ids = continuation(self.tokenizer, text)
+        ids = self.tokenizer.continuation(text)
         if length + len(ids) > self.context:
             raise ContextOverflow(
                 f"{length} + {len(ids)} tokens exceed the context of {self.context}", hint="propose shorter thoughts"
@@ -75,7 +75,7 @@ class PathTokenizer:
         self, messages: Sequence[Message] | None, words: Prompt, labels: tuple[str, ...], length: int
     ) -> LabelTrie:
         """Tokens of such a question, and of the labels after it."""
-        trie = self._trie(following_text(self.tokenizer, messages, words), isinstance(words, str), labels)
+        trie = self._trie(following(self.tokenizer, messages, words), labels)
         self._fits(length, len(trie.question) + len(trie.nodes[-1]))
         return trie
 
@@ -86,11 +86,13 @@ class PathTokenizer:
                 hint="shorten the question or the thoughts",
             )
 
-    def _label_trie(self, question: str, plain: bool, labels: tuple[str, ...]) -> LabelTrie:
-        def tokens(text: str) -> list[int]:
-            return self._known(continuation(self.tokenizer, text) if plain else encode(self.tokenizer, text))
+    def _label_trie(self, question: Following, labels: tuple[str, ...]) -> LabelTrie:
+        text = question.text
 
-        return label_trie(tokens, question, labels, self._pieces, self.tokenizer.unk_token_id)
+        def tokens(asked: str) -> list[int]:
+            return self._known(question.tokens(self.tokenizer, asked.removeprefix(text)))
+
+        return label_trie(tokens, text, labels, self._pieces, self.tokenizer.raw.unk_token_id)
 
     def _known(self, ids: list[int]) -> list[int]:
         if ids and max(ids) >= self.vocabulary:

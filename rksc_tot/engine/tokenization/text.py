@@ -1,9 +1,12 @@
-"""Between text and tokens: continuations, and stop strings that may span tokens."""
+"""Text to tokens and back. No text becomes a control token."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+import re
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from itertools import pairwise
+from typing import TYPE_CHECKING
 
 from rksc_tot.core.errors import EngineError
 
@@ -11,80 +14,87 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 
-def decode(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> str:
-    """Text of tokens, letter by letter: special tokens shown, spaces untouched."""
-    return str(tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False))
+class TextTokenizer:
+    """A model's tokenizer for text.
 
+    A text that holds the name of a control token, such as ``<|im_end|>``, is cut after the name's first character, and its
+    pieces are tokenised apart. Any other text is tokenised as the tokenizer does it. (Tokenizers have a switch for this,
+    ``split_special_tokens``. It is a state of the tokenizer, which other threads may use at the same time.)
 
-def encode(tokenizer: PreTrainedTokenizerBase, text: str, special: bool = False) -> list[int]:
-    """Token ids; ``special`` adds what the tokenizer puts around a text.
-
-    Raises
-    ------
-    EngineError
-        If the text holds half of a surrogate pair, which is no character.
+    Attributes
+    ----------
+    raw
+        The model's tokenizer.
     """
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise EngineError(
-            f"{text[error.start : error.end]!r} at position {error.start} is no character", hint="repair the text"
-        ) from None
-    ids: list[int] = tokenizer.encode(text, add_special_tokens=special)
-    return ids
 
+    def __init__(self, raw: PreTrainedTokenizerBase) -> None:
+        self.raw = raw
 
-def continuation(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
-    """Tokens of ``text`` as it stands after other text: no BOS, no space put in front."""
-    ids = encode(tokenizer, text)
-    anchor = encode(tokenizer, "\n")
-    if text and decode(tokenizer, [*anchor, *ids]) != decode(tokenizer, anchor) + text:
-        anchored = encode(tokenizer, "\n" + text)
-        if anchored[: len(anchor)] == anchor:
-            return anchored[len(anchor) :]
-    return ids
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of tokens, letter by letter: control tokens shown, spaces untouched."""
+        return str(self.raw.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
+    def encode(self, text: str) -> list[int]:
+        """Tokens of a text.
 
-class Cut(NamedTuple):
-    """Where to cut: ``kept`` whole tokens, then ``rest`` (the kept part of a token the cut runs through)."""
+        Raises
+        ------
+        EngineError
+            If the text holds half of a surrogate pair, which is no character.
+        """
+        return self.encode_pieces(self.pieces(text))
 
-    kept: int
-    rest: str
+    def encode_prompt(self, text: str) -> list[int]:
+        """Tokens of a text behind those that the tokenizer puts before every text (BOS). It is not closed with EOS."""
+        first, *rest = self.pieces(text)
+        ids = self._encode(first, special=True)
+        if ids and ids[-1] == self.raw.eos_token_id is not None and not first.endswith(str(self.raw.eos_token)):
+            ids.pop()
+        return [*ids, *self._after(rest)]
 
+    def continuation(self, text: str) -> list[int]:
+        """Tokens of a text as it stands after other text: no BOS, no space put in front."""
+        return self._after(self.pieces(text))
 
-def find_stop(text: str, searched: int, stop: Sequence[str]) -> tuple[int, int] | None:
-    """(start, end) of the earliest stop string that ends after ``searched``, the longest if several start there."""
-    found: tuple[int, int] | None = None
-    for string in stop:
-        at = text.find(string, max(0, searched - len(string) + 1))
-        if at >= 0 and (found is None or (at, -len(string)) < (found[0], found[0] - found[1])):
-            found = (at, at + len(string))
-    return found
+    def encode_pieces(self, pieces: Sequence[str]) -> list[int]:
+        """Tokens of pieces that are tokenised apart. Names of control tokens in them become control tokens."""
+        return [*self._encode(pieces[0]), *self._after(pieces[1:])]
 
+    def pieces(self, text: str) -> list[str]:
+        """The text, cut so that no piece holds the name of a control token; names of one character are not cut."""
+        names, lengths, first = self._control_names
+        found = (match.start() for match in first.finditer(text))
+        cuts = [at + 1 for at in found if any(text[at : at + length] in names for length in lengths)]
+        return [text[start:end] for start, end in pairwise([0, *cuts, len(text)])]
 
-def leading_stops(text: str, stop: Sequence[str]) -> int:
-    """Length of the stop strings that a text begins with, with the white space before each: where its first words begin."""
-    begin = 0
-    while (found := find_stop(text[begin:], 0, stop)) and not text[begin : begin + found[0]].strip():
-        begin += found[1]
-    return begin
+    @cached_property
+    def _control_names(self) -> tuple[frozenset[str], frozenset[int], re.Pattern[str]]:
+        """The names of the control tokens, their lengths, and what finds a character that one begins with."""
+        added = (token.content for token in self.raw.added_tokens_decoder.values() if token.special)
+        names = frozenset(name for name in map(str, [*self.raw.all_special_tokens, *added]) if len(name) > 1)
+        first = re.compile("|".join(sorted({re.escape(name[0]) for name in names})) or "(?!)")
+        return names, frozenset(map(len, names)), first
 
+    def _after(self, pieces: Iterable[str]) -> list[int]:
+        ids: list[int] = []
+        for piece in pieces:
+            ids += self._continue(piece)
+        return ids
 
-def find_end(text: str, searched: int, stop: Sequence[str], skip_blank: bool) -> tuple[int, int] | None:
-    """The stop string that ends a thought, as :func:`find_stop`; with ``skip_blank``, not one that the text begins with."""
-    found = find_stop(text, searched, stop)
-    if found is None or not skip_blank or found[0] >= (begin := leading_stops(text, stop)):
-        return found
-    later = find_stop(text[begin:], 0, stop)
-    return None if later is None else (begin + later[0], begin + later[1])
+    def _continue(self, piece: str) -> list[int]:
+        ids, anchor = self._encode(piece), self._encode("\n")
+        if piece and self.decode([*anchor, *ids]) != self.decode(anchor) + piece:
+            anchored = self._encode("\n" + piece)
+            if anchored[: len(anchor)] == anchor:
+                return anchored[len(anchor) :]
+        return ids
 
-
-def cut_at(ends: Sequence[int | None], text: str, length: int) -> Cut:
-    """The tokens that make up the first ``length`` characters of ``text``; ``ends`` as in ``Written``."""
-    kept, reached = 0, 0
-    for count, end in enumerate(ends, 1):
-        if reached >= length or (end is not None and end > length):
-            break
-        if end is not None:
-            kept, reached = count, end
-    return Cut(kept, text[reached:length])
+    def _encode(self, piece: str, special: bool = False) -> list[int]:
+        try:
+            piece.encode()
+        except UnicodeEncodeError as error:
+            raise EngineError(
+                f"{piece[error.start : error.end]!r} at position {error.start} is no character", hint="repair the text"
+            ) from None
+        ids: list[int] = self.raw.encode(piece, add_special_tokens=special)
+        return ids

@@ -20,12 +20,8 @@ import json
 import re
 from collections.abc import Sequence
 from functools import cache
-from typing import TYPE_CHECKING
 
-from rksc_tot.engine.tokenization.text import decode
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+from rksc_tot.engine.tokenization.text import TextTokenizer
 
 BROKEN = "\ufffd"
 CONTEXT = 4  # tokens before a branch that a decoder may look at
@@ -44,7 +40,7 @@ class Written:
         For each token of the branch the length of the text up to its end; None where a character is not complete there.
     """
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, before: Sequence[int]) -> None:
+    def __init__(self, tokenizer: TextTokenizer, before: Sequence[int]) -> None:
         self._tokenizer = tokenizer
         self.tokens = list(before[-CONTEXT:])
         self.text = ""
@@ -69,7 +65,7 @@ class Written:
 class ByteLevel(Written):
     """Text of tokens that are bytes."""
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, before: Sequence[int]) -> None:
+    def __init__(self, tokenizer: TextTokenizer, before: Sequence[int]) -> None:
         super().__init__(tokenizer, before)
         self._held = b""
 
@@ -82,7 +78,7 @@ class ByteLevel(Written):
         """Append a token; returns the length of the text before it."""
         self.tokens.append(token)
         before, held = len(self.text), len(self._held)
-        data = self._held + _alphabet_bytes(str(self._tokenizer.convert_ids_to_tokens(token) or ""))
+        data = self._held + _alphabet_bytes(str(self._tokenizer.raw.convert_ids_to_tokens(token) or ""))
         complete = data[: len(data) - _incomplete(data)]
         self.text += _lossy(complete)
         if held and len(complete) >= held and _lossy(complete) == BROKEN + _lossy(complete[held:]):
@@ -95,7 +91,7 @@ class ByteLevel(Written):
 class DecodedText(Written):
     """Text as the tokenizer decodes it."""
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, before: Sequence[int]) -> None:
+    def __init__(self, tokenizer: TextTokenizer, before: Sequence[int]) -> None:
         super().__init__(tokenizer, before)
         self._context = 0  # the decoder is shown tokens[_context:_settled] before the others
         self._settled = len(self.tokens)  # the text of the tokens from here on may change
@@ -121,8 +117,8 @@ class DecodedText(Written):
 
     def _fresh(self, end: int | None = None) -> str:
         """The text of the tokens that are not settled, up to ``end``."""
-        known = decode(self._tokenizer, self.tokens[self._context : self._settled])
-        return decode(self._tokenizer, self.tokens[self._context : end])[len(known) :]
+        known = self._tokenizer.decode(self.tokens[self._context : self._settled])
+        return self._tokenizer.decode(self.tokens[self._context : end])[len(known) :]
 
     def _settle(self, end: int) -> None:
         """Take the text of the tokens up to ``end`` as it is now."""
@@ -133,14 +129,14 @@ class DecodedText(Written):
 class ByteFallback(DecodedText):
     """Text of tokens of which some are a byte each."""
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, before: Sequence[int]) -> None:
+    def __init__(self, tokenizer: TextTokenizer, before: Sequence[int]) -> None:
         super().__init__(tokenizer, before)
         self._run = b""  # the tokens that are not settled: bytes that the decoder reads as one
 
     def push(self, token: int) -> int:
         """Append a token; returns the length of the text that it leaves as it was: a byte may break those before it."""
         self.tokens.append(token)
-        start, byte = self._start, _BYTE.fullmatch(str(self._tokenizer.convert_ids_to_tokens(token)))
+        start, byte = self._start, _BYTE.fullmatch(str(self._tokenizer.raw.convert_ids_to_tokens(token)))
         if byte is not None:
             self.ends.append(None)
             self._run += bytes.fromhex(byte[1])
@@ -165,7 +161,7 @@ class ByteFallback(DecodedText):
             self.ends[-1] = len(self.text)
 
 
-def written(tokenizer: PreTrainedTokenizerBase, before: Sequence[int]) -> Written:
+def written(tokenizer: TextTokenizer, before: Sequence[int]) -> Written:
     """The text of a branch after the tokens ``before``."""
     decoders = _decoders(tokenizer)
     if decoders == ["ByteLevel"]:
@@ -173,9 +169,9 @@ def written(tokenizer: PreTrainedTokenizerBase, before: Sequence[int]) -> Writte
     return (ByteFallback if "ByteFallback" in decoders else DecodedText)(tokenizer, before)
 
 
-def _decoders(tokenizer: PreTrainedTokenizerBase) -> list[str]:
+def _decoders(tokenizer: TextTokenizer) -> list[str]:
     """The kinds of the steps in which a tokenizer decodes; empty where it does not say."""
-    decoder = getattr(getattr(tokenizer, "backend_tokenizer", None), "decoder", None)
+    decoder = getattr(getattr(tokenizer.raw, "backend_tokenizer", None), "decoder", None)
     if decoder is None:
         return []
     try:

@@ -217,7 +217,7 @@ class TransformersEngine:
             tree = self.cache
             return [
                 Generation(
-                    tree, tree.walk(r.handle.segment, suffix), r, account, self.tokenizer,
+                    tree, tree.walk(r.handle.segment, suffix), r, account, self._paths.tokenizer,
                     self._eos, self.capabilities.context, r.handle.length if suffix else None,
                 ).after(r.handle.prompt_end)
                 for r, suffix in zip(requests, suffixes, strict=True)

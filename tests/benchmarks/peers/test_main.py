@@ -14,7 +14,7 @@ from benchmarks.peers.subject import made_up, random_text
 from benchmarks.peers.transformers import PAGE, ContinuousBatching, Generate
 from rksc_tot.core.errors import UnsupportedModel
 from rksc_tot.engine.base import Account, LabelRequest
-from rksc_tot.engine.tokenization.text import encode
+from rksc_tot.engine.tokenization.text import TextTokenizer
 
 SHAPE = dataclasses.replace(QUICK, prompt=40, question=5, new=4)
 NODES = 4 + 2 * 4
@@ -33,7 +33,7 @@ def text(subject):
 
 
 def test_a_text_has_the_tokens_it_is_asked_for_and_no_label(subject, text):
-    ids = encode(subject.tokenizer, text)
+    ids = TextTokenizer(subject.tokenizer).encode(text)
     assert len(ids) == SHAPE.prompt
     every = random_text(subject.tokenizer, 20 * subject.tokenizer.vocab_size, PROMPT).split()
     assert len(set(every)) > 400
@@ -44,6 +44,7 @@ def test_a_text_has_the_tokens_it_is_asked_for_and_no_label(subject, text):
 def test_a_tokenizer_that_joins_words_is_refused(subject, text):
     class Joining:
         vocab_size = subject.tokenizer.vocab_size
+        all_special_tokens, added_tokens_decoder = (), {}
 
         def decode(self, ids, **options):
             return subject.tokenizer.decode(ids, **options)

@@ -11,7 +11,8 @@ from rksc_tot.engine import TransformersEngine
 from rksc_tot.engine.base import Account, GenerateRequest, LabelRequest, Sampling
 from rksc_tot.engine.jobs.random_streams import Streams
 from rksc_tot.engine.jobs.sampler import Draws, Logits, sample
-from rksc_tot.engine.tokenization.text import continuation, cut_at, find_end, leading_stops
+from rksc_tot.engine.tokenization.stops import cut_at, find_end, leading_stops
+from rksc_tot.engine.tokenization.text import TextTokenizer
 from rksc_tot.engine.tokenization.written import written
 from tests.engine.conftest import byte_tokenizer, llama, mistral
 from tests.seeds import seeds
@@ -30,7 +31,7 @@ STOPS = ((), ("a",), ("e", "o", "\n"), ("ab", "b"), ("é",))
 
 def naive(engine, path, request, stream):
     """What one branch writes: (text, tokens kept whole, finish)."""
-    branch, tokens = written(engine.tokenizer, path), []
+    branch, tokens = written(TextTokenizer(engine.tokenizer), path), []
     while True:
         logits = engine.forward.plain(path + tokens)[-1:]
         [[token]], _ = sample(Logits(logits), [Draws([0], stream[len(tokens)], request.sampling)])
@@ -77,7 +78,7 @@ async def play(engine, rng):
         for request, score in zip(asked, scores, strict=True):
             shares, outside = plain_labels(
                 lambda ids: engine.forward.plain(list(ids)).double().log_softmax(-1), engine.tokenizer,
-                request.handle.tokens, request.question, request.labels, lambda t: continuation(engine.tokenizer, t),
+                request.handle.tokens, request.question, request.labels, TextTokenizer(engine.tokenizer).continuation,
             )  # fmt: skip
             assert [*score.probabilities.values()] == pytest.approx(shares, abs=1e-4)
             assert score.outside == pytest.approx(outside, abs=1e-4)

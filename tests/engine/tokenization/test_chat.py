@@ -4,6 +4,7 @@ import pytest
 
 from rksc_tot.core.errors import EngineError
 from rksc_tot.engine.tokenization.chat import following_tokens, prompt_tokens
+from rksc_tot.engine.tokenization.text import TextTokenizer
 from tests.engine.conftest import byte_tokenizer
 
 PLAIN = byte_tokenizer().chat_template
@@ -22,7 +23,7 @@ SURE = [{"role": "user", "content": "sure?"}]
 def tokenizer_with(template):
     tokenizer = byte_tokenizer()
     tokenizer.chat_template = template
-    return tokenizer
+    return TextTokenizer(tokenizer)
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
@@ -31,12 +32,12 @@ def test_the_assistants_last_message_is_continued_as_the_template_writes_it(name
     tokenizer = tokenizer_with(TEMPLATES[name])
     messages = [*ASKED, {"role": "assistant", "content": begun}]
     ids = prompt_tokens(tokenizer, messages)
-    assert ids == tokenizer.apply_chat_template(messages, continue_final_message=True, return_dict=False)
+    assert ids == tokenizer.raw.apply_chat_template(messages, continue_final_message=True, return_dict=False)
     assert tokenizer.decode(ids).rstrip().endswith(begun.strip() or ASSISTANT)
 
 
 def test_after_a_message_of_the_user_the_model_begins_a_turn():
-    assert byte_tokenizer().decode(prompt_tokens(byte_tokenizer(), ASKED)) == "<s>[user]hi\n[assistant]"
+    assert byte_tokenizer().decode(prompt_tokens(tokenizer_with(PLAIN), ASKED)) == "<s>[user]hi\n[assistant]"
 
 
 @pytest.mark.parametrize("name", TEMPLATES)

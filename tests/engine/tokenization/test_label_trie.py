@@ -7,7 +7,7 @@ import torch
 
 from rksc_tot.core.errors import ConfigError, EngineError
 from rksc_tot.engine.tokenization.label_trie import LabelTrie, Pieces, label_trie
-from rksc_tot.engine.tokenization.text import continuation
+from rksc_tot.engine.tokenization.text import TextTokenizer
 from rksc_tot.tasks.game24.tokenizer import LABELS, build_tokenizer
 from tests.engine.conftest import byte_tokenizer
 
@@ -15,7 +15,7 @@ from tests.engine.conftest import byte_tokenizer
 def trie_of(question, labels, tokenizer=None):
     tokenizer = tokenizer or byte_tokenizer()
     pieces = Pieces(tokenizer, len(tokenizer))
-    return label_trie(lambda text: continuation(tokenizer, text), question, labels, pieces, tokenizer.unk_token_id)
+    return label_trie(TextTokenizer(tokenizer).continuation, question, labels, pieces, tokenizer.unk_token_id)
 
 
 def texts(trie, tokenizer=None):

@@ -1,87 +1,30 @@
-"""Stop strings, cuts, and labels."""
+"""Text to tokens and back."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rksc_tot.core.errors import EngineError
-from rksc_tot.engine.tokenization.text import (
-    Cut,
-    continuation,
-    cut_at,
-    find_end,
-    find_stop,
-    leading_stops,
-)
+from rksc_tot.engine.tokenization.text import TextTokenizer
 from rksc_tot.tasks.game24.tokenizer import build_tokenizer
 from tests.engine.conftest import byte_tokenizer
 
 TEXT = st.text(alphabet=st.characters(codec="utf-8", exclude_categories=("Cs",)), max_size=40)
 
 
-@pytest.mark.parametrize(
-    ("text", "searched", "stop", "expected"),
-    [
-        ("ab\ncd", 2, ("\n",), (2, 3)),
-        ("abENDcd", 4, ("END",), (2, 5)),  # begun before what was searched
-        ("ab", 0, ("\n",), None),
-        ("a.\n\n", 1, ("\n", "\n\n"), (2, 4)),  # the longest at the earliest place
-        ("xSTOPy\n", 1, ("\n", "STOP"), (1, 5)),
-    ],
-)
-def test_the_earliest_then_longest_stop_counts(text, searched, stop, expected):
-    assert find_stop(text, searched, stop) == expected
-
-
-@pytest.mark.parametrize(
-    ("text", "searched", "expected", "begin"),
-    [
-        ("\n", 0, None, 1),
-        ("\n\n", 1, None, 2),
-        (" \n", 1, None, 2),  # a line of white space
-        ("\nSTOP\none", 3, None, 6),
-        ("\none", 1, None, 1),
-        ("\none\n", 4, (4, 5), 1),
-        ("\none\n", 0, (4, 5), 1),  # all of it in one token
-        ("one\n\n", 3, (3, 4), 0),
-        ("", 0, None, 0),
-    ],
-)
-def test_stop_strings_before_the_first_word_end_nothing_where_blank_lines_are_skipped(text, searched, expected, begin):
-    stop = ("\n", "STOP")
-    assert find_end(text, searched, stop, skip_blank=True) == expected
-    assert leading_stops(text, stop) == begin
-    assert find_end(text, searched, stop, skip_blank=False) == find_stop(text, searched, stop)
-
-
-@pytest.mark.parametrize(
-    ("ends", "text", "length", "cut"),
-    [
-        ([1, 3, 6], "abcdef", 6, Cut(3, "")),
-        ([1, 3, 6], "abcdef", 3, Cut(2, "")),
-        ([1, 3, 6], "abcdef", 5, Cut(2, "de")),  # through a token
-        ([3, None, 4], "abcd", 3, Cut(1, "")),  # the second token's bytes belong to "d"
-        ([None, 4], "abcd", 3, Cut(0, "abc")),  # the first token ends inside a character
-        ([0, 0], "", 0, Cut(0, "")),
-    ],
-)
-def test_a_cut_keeps_whole_tokens_and_the_rest_as_text(ends, text, length, cut):
-    assert cut_at(ends, text, length) == cut
-
-
 @pytest.mark.parametrize("make", [byte_tokenizer, build_tokenizer])
 def test_a_continuation_says_exactly_its_text(make):
-    tokenizer = make()
+    tokenizer = TextTokenizer(make())
     for text in (" 4 5\n", "10 - 4 = 6 (left: 5 6 6)\n"):
-        assert tokenizer.decode(continuation(tokenizer, text)) == text
+        assert tokenizer.decode(tokenizer.continuation(text)) == text
 
 
 @given(st.lists(TEXT, min_size=1, max_size=4))
 def test_seams_between_continuations_change_nothing_before_them(pieces):
-    tokenizer = byte_tokenizer()
+    tokenizer = TextTokenizer(byte_tokenizer())
     ids = []
     for piece in pieces:
-        more = continuation(tokenizer, piece)
+        more = tokenizer.continuation(piece)
         assert tokenizer.decode(ids + more).startswith(tokenizer.decode(ids).rstrip("�"))
         ids += more
     assert tokenizer.decode(ids) == "".join(pieces)
@@ -89,4 +32,4 @@ def test_seams_between_continuations_change_nothing_before_them(pieces):
 
 def test_half_a_surrogate_pair_is_refused():
     with pytest.raises(EngineError, match="is no character"):
-        continuation(byte_tokenizer(), "a\ud800")
+        TextTokenizer(byte_tokenizer()).continuation("a\ud800")

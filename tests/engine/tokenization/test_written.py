@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
+from rksc_tot.engine.tokenization.text import TextTokenizer
 from rksc_tot.engine.tokenization.written import ByteFallback, ByteLevel, DecodedText, written
 from tests.engine.conftest import byte_tokenizer
 
@@ -65,7 +66,7 @@ def token_ids(draw, kind):
 
 
 def push(kind, ids, before=()):
-    branch = written(TOKENIZERS[kind], before)
+    branch = written(TextTokenizer(TOKENIZERS[kind]), before)
     for token in ids:
         branch.push(token)
     return branch
@@ -110,7 +111,7 @@ def test_text_is_held_back_only_while_a_character_may_be_completed(kind, low, hi
 @each_kind
 @given(data=st.data())
 def test_the_text_before_what_push_returns_stays(kind, data):
-    branch = written(TOKENIZERS[kind], ())
+    branch = written(TextTokenizer(TOKENIZERS[kind]), ())
     for token in data.draw(token_ids(kind)):
         before = branch.text
         assert branch.text[: (same := branch.push(token))] == before[:same]
@@ -126,7 +127,7 @@ def test_a_replacement_character_that_the_model_wrote_is_text(kind):
 
 def test_a_character_of_several_tokens_ends_with_the_last_one():
     ids = TOKENIZERS["bytes"].convert_tokens_to_ids(["aâĤ", "¬b", "â", "Ĥ", "a"])
-    branch = written(TOKENIZERS["bytes"], ())
+    branch = written(TextTokenizer(TOKENIZERS["bytes"]), ())
     assert [(branch.push(token), branch.text) for token in ids] == [
         (0, "a"), (1, "a€b"), (3, "a€b"), (3, "a€b"), (3, "a€b�a"),
     ]  # fmt: skip
@@ -135,7 +136,7 @@ def test_a_character_of_several_tokens_ends_with_the_last_one():
 
 def test_a_byte_breaks_the_characters_before_it_where_bytes_are_read_as_one():
     ids = TOKENIZERS["bytes in between"].convert_tokens_to_ids(["b", "<0xC3>", "<0xA9>", "<0xFF>", "b"])
-    branch = written(TOKENIZERS["bytes in between"], ())
+    branch = written(TextTokenizer(TOKENIZERS["bytes in between"]), ())
     assert [(branch.push(token), branch.text) for token in ids] == [
         (0, "b"), (1, "b"), (1, "bé"), (1, "b���"), (1, "b���b"),
     ]  # fmt: skip
@@ -144,7 +145,7 @@ def test_a_byte_breaks_the_characters_before_it_where_bytes_are_read_as_one():
 
 def test_a_fork_does_not_write_into_the_other():
     ids = byte_tokenizer().encode("ab")
-    branch = written(byte_tokenizer(), [])
+    branch = written(TextTokenizer(byte_tokenizer()), [])
     branch.push(ids[0])
     other = branch.fork()
     other.push(ids[1])

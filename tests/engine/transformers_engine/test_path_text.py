@@ -64,3 +64,17 @@ async def test_an_empty_prompt_or_question_is_refused(byte_engine):
     root = byte_engine.open("a", Account())
     with pytest.raises(EngineError, match="question is empty"):
         await byte_engine.label([LabelRequest(root, "", ("yes", "no"))], Account())
+
+
+async def test_the_name_of_a_control_token_on_a_path_is_text(byte_engine):
+    account, tokenizer = Account(), byte_engine.tokenizer
+    root = byte_engine.open("say <s></s>", account)
+    path = byte_engine.extend(root, "<pad>\n")
+    assert tokenizer.decode(path.tokens) == "say <s></s><pad>\n"
+    (found,) = await byte_engine.generate([ask(path, k=64, max_tokens=30, stop=("<pad>",))], account)
+    ended = [completion for completion in found if completion.finish == "eos"]
+    assert ended
+    for completion in ended:  # closed by the stop string
+        drawn, closing = completion.tokens[:-5], completion.tokens[-5:]
+        assert (tokenizer.decode(drawn), tokenizer.decode(closing)) == (completion.text, "<pad>")
+    assert not set(path.tokens) & set(tokenizer.all_special_ids)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -19,11 +19,9 @@ from rksc_tot.engine.base import Account, Finish, GenerateRequest
 from rksc_tot.engine.jobs.job import Job
 from rksc_tot.engine.jobs.random_streams import Streams
 from rksc_tot.engine.jobs.sampler import Draws, Logits
-from rksc_tot.engine.tokenization.text import find_end
+from rksc_tot.engine.tokenization.stops import find_end
+from rksc_tot.engine.tokenization.text import TextTokenizer
 from rksc_tot.engine.tokenization.written import Written
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
 
 
 @dataclass(slots=True)
@@ -108,7 +106,7 @@ class BranchingJob(Job):
         account: Account,
         scratch_from: int | None,
         request: GenerateRequest,
-        tokenizer: PreTrainedTokenizerBase,
+        tokenizer: TextTokenizer,
         eos: frozenset[int],
         streams: Streams,
     ) -> None:

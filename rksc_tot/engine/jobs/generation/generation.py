@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from rksc_tot.cache.prefix_tree import PrefixTree, Segment
 from rksc_tot.engine.base import Account, Finish, GenerateRequest
@@ -14,12 +13,10 @@ from rksc_tot.engine.jobs.generation.drafting import Drafting
 from rksc_tot.engine.jobs.job import DraftCopies, Job
 from rksc_tot.engine.jobs.random_streams import Streams
 from rksc_tot.engine.jobs.sampler import Logits
-from rksc_tot.engine.tokenization.text import continuation, cut_at
+from rksc_tot.engine.tokenization.stops import cut_at
+from rksc_tot.engine.tokenization.text import TextTokenizer
 from rksc_tot.engine.tokenization.written import CONTEXT, written
 from rksc_tot.policies.early_exit.cgee import confidence
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
 
 
 class Generation(BranchingJob):
@@ -43,7 +40,7 @@ class Generation(BranchingJob):
         base: Segment,
         request: GenerateRequest,
         account: Account,
-        tokenizer: PreTrainedTokenizerBase,
+        tokenizer: TextTokenizer,
         eos: frozenset[int],
         context: int,
         scratch_from: int | None,
@@ -143,7 +140,7 @@ class Generation(BranchingJob):
         """Finish before or after the stop string. Where that is inside a token, its kept part becomes the group's tail."""
         written, sampled = group.written, group.sampled
         cut = cut_at(written.ends, written.text, end if self.request.keep_stop else start)
-        tail = continuation(self.tokenizer, cut.rest) if cut.rest else []
+        tail = self.tokenizer.continuation(cut.rest) if cut.rest else []
         group.logprobs = group.logprobs[: cut.kept]
         if not tail:
             self.completions.add(group, written.text[:start], sampled[: cut.kept], group.logprobs, "stop")
@@ -167,7 +164,7 @@ class Generation(BranchingJob):
         """Tokens that stand for an end of text on the path, so that a thought after it begins as after any other."""
         if self.scratch_from is not None or not (self.request.keep_stop and self.request.stop):
             return []
-        ids = continuation(self.tokenizer, self.request.stop[0])
+        ids = self.tokenizer.continuation(self.request.stop[0])
         return ids if self.base.end + written + len(ids) <= self.context else []
 
     # -- drafts ------------------------------------------------------------------------------------------------------

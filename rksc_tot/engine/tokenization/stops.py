@@ -1,0 +1,51 @@
+"""Stop strings in a text, which may span tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class Cut(NamedTuple):
+    """Where to cut: ``kept`` whole tokens, then ``rest`` (the kept part of a token the cut runs through)."""
+
+    kept: int
+    rest: str
+
+
+def find_stop(text: str, searched: int, stop: Sequence[str]) -> tuple[int, int] | None:
+    """(start, end) of the earliest stop string that ends after ``searched``, the longest if several start there."""
+    found: tuple[int, int] | None = None
+    for string in stop:
+        at = text.find(string, max(0, searched - len(string) + 1))
+        if at >= 0 and (found is None or (at, -len(string)) < (found[0], found[0] - found[1])):
+            found = (at, at + len(string))
+    return found
+
+
+def leading_stops(text: str, stop: Sequence[str]) -> int:
+    """Length of the stop strings that a text begins with, with the white space before each: where its first words begin."""
+    begin = 0
+    while (found := find_stop(text[begin:], 0, stop)) and not text[begin : begin + found[0]].strip():
+        begin += found[1]
+    return begin
+
+
+def find_end(text: str, searched: int, stop: Sequence[str], skip_blank: bool) -> tuple[int, int] | None:
+    """The stop string that ends a thought, as :func:`find_stop`; with ``skip_blank``, not one that the text begins with."""
+    found = find_stop(text, searched, stop)
+    if found is None or not skip_blank or found[0] >= (begin := leading_stops(text, stop)):
+        return found
+    later = find_stop(text[begin:], 0, stop)
+    return None if later is None else (begin + later[0], begin + later[1])
+
+
+def cut_at(ends: Sequence[int | None], text: str, length: int) -> Cut:
+    """The tokens that make up the first ``length`` characters of ``text``; ``ends`` as in ``Written``."""
+    kept, reached = 0, 0
+    for count, end in enumerate(ends, 1):
+        if reached >= length or (end is not None and end > length):
+            break
+        if end is not None:
+            kept, reached = count, end
+    return Cut(kept, text[reached:length])
