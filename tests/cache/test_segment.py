@@ -127,7 +127,7 @@ class Books:
                 self.tree.rewind(segment)
                 self.known = {key: token for key, token in self.known.items() if key[: len(first)] != first}
         for at in chosen:
-            job = Job(self.tree, at, self.rng.choice(self.accounts), None)
+            job = Job(self.tree, at, self.rng.choice(self.accounts), 0)
             job.exact = exact
             jobs.append(job)
             self.tree.pin(at)

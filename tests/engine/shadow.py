@@ -114,7 +114,9 @@ class Shadow:
                 drawn = [*self.tokens(job.base), *group.sampled]
                 count = range(job.base.end, len(drawn) + (why == "eos"))
                 exact = all(self.drawn[id(job), tuple(drawn[:n])] for n in count)
-                self.said.append((job.completions.done[-1].exact, exact))
+                made = next(c for c in job.completions.in_order() if group.branches[0] in c.branches)
+                alone = made.branches == tuple(group.branches)  # else it shares a completion with others
+                self.said.append((made.exact if alone else group.exact, exact))
 
             job.completions.add = look
 

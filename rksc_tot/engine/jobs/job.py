@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Protocol
 
 from rksc_tot.cache.prefix_tree import PrefixTree, Segment
 from rksc_tot.engine.base import Account
@@ -29,16 +29,16 @@ class ComputedRows(NamedTuple):
     new: int
 
 
-class DraftCopies(Protocol):
-    """Compressed copies of paths, on which drafts are written (see :mod:`rksc_tot.engine.kv.speculation`)."""
+class DraftKV(Protocol):
+    """Compressed copies of paths, from which drafts are decoded (see :mod:`rksc_tot.engine.kv.speculation`)."""
 
     @property
     def horizon(self) -> int:
         """The most tokens of one draft."""
         ...
 
-    def copy(self, job: Job, tips: Sequence[Segment]) -> list[Segment] | None:
-        """Copies of the paths to ``tips`` without their last tokens, each pinned; None where there is no room for them."""
+    def copy(self, job: Job) -> list[Segment] | None:
+        """Copies of the paths to the job's tips without their last tokens, each pinned; None if there is no room for them."""
         ...
 
 
@@ -52,12 +52,16 @@ class Job:
     ----------
     base
         The segment at whose end the job begins.
+    tips
+        The segments at whose ends it stands now. A running job pins the paths to them.
     account
-        Who pays.
+        The account that pays.
+    payer
+        The account whose resident rows are counted, because they are limited; None: no limit.
+    prompt_end
+        Position at which the prompt of the path ends.
     scratch_from
         Rows from this position on are dropped with the job; None: all rows stay.
-    prompt
-        Position at which the prompt of the path ends.
     exact
         Whether the KV of the path is made exact before the job reads from it.
     audit
@@ -80,12 +84,16 @@ class Job:
     keeps_states = False
     leaves_from: int | None = None
 
-    def __init__(self, tree: PrefixTree, base: Segment, account: Account, scratch_from: int | None) -> None:
+    def __init__(
+        self, tree: PrefixTree, base: Segment, account: Account, prompt_end: int, scratch_from: int | None = None
+    ) -> None:
         self.tree = tree
         self.base = base
+        self.tips: list[Segment] = []
         self.account = account
+        self.payer = None if account.kv_bytes is None else account
+        self.prompt_end = prompt_end
         self.scratch_from = scratch_from
-        self.prompt = 0
         self.exact = False
         self.audit = False
         self.ended = False
@@ -94,38 +102,28 @@ class Job:
         self.running = False
         tree.hold(base)
 
-    def after(self, prompt: int) -> Self:
-        """Say where the prompt of its path ends."""
-        self.prompt = prompt
-        return self
-
     # -- logits it waits for -----------------------------------------------------------------------------------------
-
-    def tips(self) -> list[Segment]:
-        """Segments at whose end it stands. A running job pins the paths to them."""
-        raise NotImplementedError
 
     def wanted(self) -> list[Segment]:
         """Segments that passes must compute next: tips, unless the job has a way beyond them already."""
-        return self.tips()
+        return self.tips
 
     def awaited(self) -> Collection[Segment]:
         """Segments at whose end it needs logits."""
-        return self.tips()
+        return self.tips
 
     def lacks(self, tip: Segment) -> bool:
         """Whether a pass must still compute what the job reads at the end of a tip."""
-        return tip.logits is None or (self.exact and not tip.exact)
+        return tip.logits is None or (self.exact and not tip.exact) or (self.keeps_states and tip.states is None)
 
     def ready(self) -> list[Segment]:
         """Tips from which the job can go on now."""
-        tips = self.tips()
-        return [] if any(map(self.lacks, tips)) else tips
+        return [] if any(map(self.lacks, self.tips)) else self.tips
 
     # -- going on from logits ----------------------------------------------------------------------------------------
 
-    def draws(self, row: Mapping[Segment, int]) -> Draws:
-        """The tokens it samples now. ``row``: where the logits of each ready tip are in the table."""
+    def draws(self, ready: Collection[Segment], row: Mapping[Segment, int]) -> Draws:
+        """The tokens it samples now, after ``ready`` tips. ``row``: where the logits of each are in the table."""
         return NO_DRAWS
 
     def advance(
@@ -161,45 +159,36 @@ class Job:
 
     def start(self) -> None:
         """Run, or run on."""
-        for tip in self.tips():
+        for tip in self.tips:
             self.tree.pin(tip)
             self.tree.drop(tip)
         self.running = True
 
     def pause(self) -> None:
         """Allow the KV to be evicted, and keep the place."""
-        for tip in self.tips():
+        for tip in self.tips:
             self.tree.hold(tip)
             self.tree.unpin(tip)
         self.running = False
 
     def leave(self) -> None:
         """Give up all tips."""
-        for tip in self.tips():
+        for tip in self.tips:
             (self.tree.unpin if self.running else self.tree.drop)(tip)
-
-    @property
-    def payer(self) -> Account | None:
-        """The account that is charged for resident rows, where that is limited."""
-        return None if self.account.kv_bytes is None else self.account
+        self.tips = []
 
     @property
     def remaining_tokens(self) -> int:
         """Tokens that it may still sample."""
         return 0
 
-    def next_draft(self, copies: DraftCopies, jobs: Sequence[Job]) -> Job | None:
+    def next_draft(self, copies: DraftKV, jobs: Sequence[Job]) -> Job | None:
         """A job that drafts its next tokens, if it is time to begin one. ``jobs``: all that run in the engine."""
         return None
 
     def crowd_out(self) -> bool:
         """Drop tokens that were drafted and not verified, as there is no room for them. False if there are none."""
         return False
-
-    @property
-    def late(self) -> bool:
-        """Whether the deadline has passed."""
-        return self.account.late
 
     def expire(self) -> None:
         """End with what there is: the deadline has passed."""
@@ -221,7 +210,7 @@ class Job:
         self.ended, self.error = True, error
 
     def give_back(self) -> None:
-        """Drop the results that nobody will take."""
+        """Drop the results: the caller has gone."""
 
     def close(self) -> None:
         """Let go of the tree; drop scratch rows."""

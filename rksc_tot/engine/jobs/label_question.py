@@ -17,14 +17,18 @@ class Distribution(Job):
     """The next-token distribution after a path. ``audit``: the path is an isolated copy, which is dropped with the job."""
 
     def __init__(
-        self, tree: PrefixTree, base: Segment, account: Account, scratch_from: int | None = None, audit: bool = False
+        self,
+        tree: PrefixTree,
+        base: Segment,
+        account: Account,
+        prompt_end: int,
+        scratch_from: int | None = None,
+        audit: bool = False,
     ) -> None:
-        super().__init__(tree, base, account, 0 if audit else scratch_from)
+        super().__init__(tree, base, account, prompt_end, 0 if audit else scratch_from)
         self.audit = self.exact = audit
+        self.tips = [base]
         tree.hold(base)
-
-    def tips(self) -> list[Segment]:
-        return [self.base]
 
     def expire(self) -> None:
         """End without an answer."""
@@ -65,10 +69,17 @@ class Labelling(Distribution):
     asks = True
 
     def __init__(
-        self, tree: PrefixTree, at: Segment, account: Account, request: LabelRequest, trie: LabelTrie, layers: int
+        self,
+        tree: PrefixTree,
+        at: Segment,
+        account: Account,
+        prompt_end: int,
+        request: LabelRequest,
+        trie: LabelTrie,
+        layers: int,
     ) -> None:
         """``at``: the end of the path that is asked about."""
-        super().__init__(tree, tree.walk(at, trie.question), account, at.end, request.audit)
+        super().__init__(tree, tree.walk(at, trie.question), account, prompt_end, at.end, request.audit)
         self.trie = trie
         self.layers = layers
         self.exit = request.exit
@@ -79,14 +90,12 @@ class Labelling(Distribution):
         for node in trie.nodes[1:]:
             self.nodes[node] = tree.walk(self.nodes[node[:-1]], node[-1:])
             tree.hold(self.nodes[node])
+            self.tips.append(self.nodes[node])
         self._seen: list[Reading] = []
-
-    def tips(self) -> list[Segment]:
-        return list(self.nodes.values())
 
     def wanted(self) -> list[Segment]:
         """The question; once it has been answered, the spellings, longest first, so that one block takes all on the way."""
-        return [self.base] if self.lacks(self.base) else self.tips()[:0:-1]
+        return [self.base] if self.lacks(self.base) else self.tips[:0:-1]
 
     def lacks(self, tip: Segment) -> bool:
         """Whether logits are missing. The pass itself answers what is read between its layers."""

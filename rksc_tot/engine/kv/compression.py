@@ -97,15 +97,15 @@ class PathCompressor(Compressor):
 
     def compress_over_budget(self, jobs: Sequence[Job]) -> None:
         """Reduce the paths that have become too long, but for what somebody is making whole. What fails, fails its job."""
-        whole = {s for job in jobs if job.exact and not job.ended for tip in job.tips() for s in tip.lineage()}
+        whole = {s for job in jobs if job.exact and not job.ended for tip in job.tips for s in tip.lineage()}
         for job in jobs:
             if not (job.writes and job.running) or job.exact:
                 continue
             self.ledger = job.account.ledger.compression
             try:
-                for tip in job.tips():
+                for tip in job.tips:
                     if not whole or whole.isdisjoint(tip.lineage()):
-                        self.compress(tip, job.prompt)
+                        self.compress(tip, job.prompt_end)
             except CompressionError as error:
                 job.fail(error)
 
@@ -251,7 +251,7 @@ class TreeCompressor(Compressor):
         if not self.tree.policy.evicts_held:
             return set()
         waiting = [job for job in self._jobs if job.writes and not (job.running or job.ended)]
-        return {s for job in waiting for tip in job.tips() for s in tip.lineage() if s.start >= job.base.end}
+        return {s for job in waiting for tip in job.tips for s in tip.lineage() if s.start >= job.base.end}
 
     def _reduce(self, segment: Segment, count: int) -> None:
         stay = [len(segment.slots) - 1] if segment.handles and _ends_with_last(segment) else []

@@ -19,7 +19,6 @@ While drafts are written the full path is not in use, and may be evicted or offl
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 
 from rksc_tot.cache.arena import Arena
 from rksc_tot.cache.prefix_tree import PrefixTree, Segment
@@ -55,13 +54,13 @@ class Drafter:
         """The most tokens of one draft."""
         return self.settings.horizon
 
-    def copy(self, job: Job, tips: Sequence[Segment]) -> list[Segment] | None:
-        """Compressed copies of the paths to ``tips`` without their last tokens, each pinned; None where there is no room."""
+    def copy(self, job: Job) -> list[Segment] | None:
+        """Compressed copies of the paths to the job's tips without their last tokens, each pinned; None if there is no room."""
         copies: list[Segment] = []
         self.compressor.ledger = job.account.ledger.compression
         try:
             if not self._broken:
-                copies.extend(self._copy_path(job, tip) for tip in tips)
+                copies.extend(self._copy_path(job, tip) for tip in job.tips)
                 return copies
         except CompressionError as error:
             self._broken = True
@@ -96,7 +95,7 @@ class Drafter:
             for segment, first in self.tree.missing(at):
                 for low in range(first, len(segment.tokens), self.compressor.chunk):
                     self._copy(job, tip, segment, range(low, min(low + self.compressor.chunk, len(segment.tokens))))
-                    self.compressor.compress(segment, job.prompt, self.settings.share)
+                    self.compressor.compress(segment, job.prompt_end, self.settings.share)
         except CacheError:
             self.tree.unpin(at)
             raise

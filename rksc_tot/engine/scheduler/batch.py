@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from torch import Tensor
@@ -44,19 +43,28 @@ class ScheduledRows(NamedTuple):
     before: Stored | None  # where the tokens are not the next ones
 
 
-@dataclass(slots=True)
-class ScheduledBlock:
-    """A block of rows, the job that pays, what the rows store, and of which segments they give the next-token logits."""
+class ScheduledBlock(NamedTuple):
+    """A block of rows of one path.
+
+    Attributes
+    ----------
+    block
+        What the forward pass needs to know of the rows.
+    job
+        The job that pays.
+    rows
+        How many rows there are.
+    ends
+        The segments whose next-token logits the rows give.
+    parts
+        What the rows store, segment by segment.
+    """
 
     block: Block
     job: Job
+    rows: int
     ends: list[Segment]
-    parts: list[ScheduledRows] = field(default_factory=list)
-
-    @property
-    def rows(self) -> int:
-        """How many."""
-        return len(self.block.tokens)
+    parts: list[ScheduledRows]
 
 
 def schedule(
@@ -106,7 +114,7 @@ def schedule(
         tree.make_room_within(fresh, limit, job.account)
     tree.make_room(fresh)
     slots = tree.pool.allocate(fresh)
-    made = ScheduledBlock(Block(tip.lineage(), start, [], [], [], job.prompt), job, [])
+    made = ScheduledBlock(Block(tip.lineage(), start, [], [], [], job.prompt_end), job, count, [], [])
     for segment, rows, has in pieces:
         own = [has[n] if n in has else slots.pop(0) for n in rows] if has else slots[: len(rows)]
         if not has:
@@ -119,7 +127,7 @@ def schedule(
         stays = job.leaves_from is None or segment.end <= job.leaves_from
         if stays and rows.stop == len(segment.tokens) and (segment is tip or segment.handles or segment in awaited):
             made.ends.append(segment)
-            made.block.logits_at.append(made.rows - 1)
+            made.block.logits_at.append(len(made.block.tokens) - 1)
     return made
 
 

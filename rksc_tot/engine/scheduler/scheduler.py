@@ -81,7 +81,7 @@ class Scheduler:
     def step(self) -> None:
         """Sample where logits are known, then compute what is missing. Ended jobs leave."""
         for job in self.jobs:
-            if job.late:
+            if job.account.late:
                 job.expire()
         self._use_logits()
         if self.drafter is not None:
@@ -112,10 +112,10 @@ class Scheduler:
         tips = list(dict.fromkeys(tip for found in ready.values() for tip in found))
         logits, row = self._gathered(tips)
         turns: list[tuple[Job, Draws]] = []
-        for job in ready:
+        for job, found in ready.items():
             if not job.running:
                 job.start()
-            turns.append((job, job.draws(row)))
+            turns.append((job, job.draws(found, row)))
         tokens, logprobs = sample(logits, [wanted for _, wanted in turns])
         for (job, _), drawn, likely in zip(turns, tokens, logprobs, strict=True):
             try:

@@ -217,15 +217,15 @@ class TransformersEngine:
             tree = self.cache
             return [
                 Generation(
-                    tree, tree.walk(r.handle.segment, suffix), r, account, self._paths.tokenizer,
+                    tree, tree.walk(r.handle.segment, suffix), r, account, r.handle.prompt_end, self._paths.tokenizer,
                     self._eos, self.capabilities.context, r.handle.length if suffix else None,
-                ).after(r.handle.prompt_end)
+                )
                 for r, suffix in zip(requests, suffixes, strict=True)
             ]  # fmt: skip
 
         jobs = await self.engine_thread.run(make)
         return [
-            [c._replace(handle=self._adopt(c.handle, r, job)) for c in job.completions.done]
+            [c._replace(handle=self._adopt(c.handle, r, job)) for c in job.completions.in_order()]
             for r, job in zip(requests, jobs, strict=True)
         ]
 
@@ -244,8 +244,9 @@ class TransformersEngine:
             copies = AuditPaths(tree)
             return [
                 Labelling(
-                    tree, copies.path(r.handle) if r.audit else r.handle.segment, account, r, trie, self.forward.depth
-                ).after(r.handle.prompt_end)
+                    tree, copies.path(r.handle) if r.audit else r.handle.segment, account, r.handle.prompt_end, r,
+                    trie, self.forward.depth,
+                )
                 for r, trie in zip(requests, tries, strict=True)
             ]  # fmt: skip
 
@@ -291,7 +292,7 @@ class TransformersEngine:
         self._check(*handles)
 
         def make() -> list[Distribution]:
-            return [Distribution(self.cache, handle.segment, account).after(handle.prompt_end) for handle in handles]
+            return [Distribution(self.cache, handle.segment, account, handle.prompt_end) for handle in handles]
 
         return compared([job.result for job in await self.engine_thread.run(make)])
 

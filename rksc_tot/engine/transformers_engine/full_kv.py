@@ -48,7 +48,7 @@ async def rehydrate(thread: EngineThread, handles: Sequence[KVHandle], account: 
                     break
             if tree.missing(handle.segment, exact=True):
                 handle.segment.logits = None  # logits alone do not show that the path is full
-        jobs = [Distribution(tree, handle.segment, account).after(handle.prompt_end) for handle in handles]
+        jobs = [Distribution(tree, handle.segment, account, handle.prompt_end) for handle in handles]
         for job in jobs:
             job.exact = True
         return jobs
@@ -78,8 +78,8 @@ async def against_full(
         jobs: list[Distribution] = []
         copies = AuditPaths(tree)
         for handle in handles:
-            jobs.append(Distribution(tree, copies.path(handle), account, audit=True).after(handle.prompt_end))
-            jobs.append(Distribution(tree, handle.segment, account).after(handle.prompt_end))
+            jobs.append(Distribution(tree, copies.path(handle), account, handle.prompt_end, audit=True))
+            jobs.append(Distribution(tree, handle.segment, account, handle.prompt_end))
         return jobs
 
     return compared([job.result for job in await thread.run(make)])

@@ -174,12 +174,10 @@ class ResidentPrompt(Job):
     """Makes a prompt resident, and keeps it so for as long as this is open as a context."""
 
     def __init__(self, scheduler: Scheduler, tip: Segment, account: Account) -> None:
-        super().__init__(scheduler.tree, tip, account, None)
+        super().__init__(scheduler.tree, tip, account, prompt_end=0)
         scheduler.tree.hold(tip)
+        self.tips = [tip]
         self._scheduler = scheduler
-
-    def tips(self) -> list[Segment]:
-        return [self.base]
 
     def __enter__(self) -> ResidentPrompt:
         self.start()

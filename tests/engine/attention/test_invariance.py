@@ -96,8 +96,8 @@ class Garden:
         self.forward, self.tree, self.seen, self.otherwise = forward, PrefixTree(SlotPool(room)), {}, 0
         self.jobs = []
         for prompt, path in wanted:
-            job = Job(self.tree, self.tree.walk(self.tree.origin, path), Account(), None)
-            job.prompt = prompt
+            job = Job(self.tree, self.tree.walk(self.tree.origin, path), Account(), 0)
+            job.prompt_end = prompt
             self.jobs.append(job)
 
     def step(self, jobs, most):
@@ -113,7 +113,7 @@ class Garden:
                 claims.append(made)
         logits = iter(self.forward.run(self.forward.plan([made.block for made in claims]), self.tree.pool.extent))
         for made in claims:
-            key = made.job.prompt
+            key = made.job.prompt_end
             for position, token in enumerate([n for segment in made.job.base.lineage() for n in segment.tokens]):
                 key = hash((key, token))
                 if made.block.start <= position < made.block.start + made.rows:

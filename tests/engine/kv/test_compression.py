@@ -70,7 +70,7 @@ class Watched:
             self.looked = getattr(self, "looked", 0)
             for job in jobs:
                 if hasattr(job, "groups") and job.running:
-                    for tip in job.tips():
+                    for tip in job.tips:
                         self.looked += 1
                         look(job, tip.lineage())
 

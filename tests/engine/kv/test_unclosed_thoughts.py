@@ -29,7 +29,7 @@ async def test_what_is_still_being_written_is_never_reduced(monkeypatch):
             seen["waiting"] += any(not job.running for job in writing)
             seen["reduced"] += 1
             for job in writing:
-                for tip in job.tips():
+                for tip in job.tips:
                     assert segment not in [s for s in tip.lineage() if s.start >= job.base.end]
             plain(self, segment, count)
 

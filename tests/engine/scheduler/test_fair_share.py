@@ -29,20 +29,16 @@ class Waiting(Job):
 
     def __init__(self, world, account, lacking, paths=1):
         self.world = world
-        self.ends = []
         self.rounds = 0
-        super().__init__(world.tree, world.tree.origin, account, None)
+        super().__init__(world.tree, world.tree.origin, account, 0)
         self.more(lacking, paths)
 
     def more(self, lacking, paths):
         tree = self.world.tree
         ends = [tree.walk(tree.origin, [self.world.token() for _ in range(lacking)]) for _ in range(paths)]
-        self.ends = ends
+        self.tips = ends
         self.left = dict.fromkeys(ends, lacking)
         self.lacking = lacking
-
-    def tips(self):
-        return self.ends
 
     def lacks(self, tip):
         return self.left[tip] > 0
@@ -80,7 +76,7 @@ class World:
             got[job] += taken
         for job in self.jobs:
             if not any(job.left.values()):
-                job.more(job.lacking, len(job.ends))
+                job.more(job.lacking, len(job.tips))
         return got
 
 
@@ -189,7 +185,7 @@ def test_a_long_one_goes_on_however_many_short_ones_there_are(shorts, rows):
     world = World()
     short = [world.add(1) for _ in range(shorts)]
     prompt = world.add(2 * SHORT)
-    (path,) = prompt.ends
+    (path,) = prompt.tips
     chunk = max(1, rows // WHILE_OTHERS_WAIT)
     waited = 0
     while prompt.left[path] > SHORT:

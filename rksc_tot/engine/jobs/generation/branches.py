@@ -8,7 +8,7 @@ what it would have written alone.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -93,44 +93,44 @@ class BranchingJob(Job):
         The random numbers of each branch.
     groups
         Branch groups that have not ended.
+    room
+        The most tokens of a branch.
     step
         How often it has drawn.
+    most_steps
+        How often it may draw; None: any number of times.
+    pays
+        Whether the account pays for the tokens that it draws.
     """
 
     writes = True
+    pays = True
+    most_steps: int | None = None
 
     def __init__(
         self,
         tree: PrefixTree,
         base: Segment,
         account: Account,
+        prompt_end: int,
         scratch_from: int | None,
         request: GenerateRequest,
         tokenizer: TextTokenizer,
         eos: frozenset[int],
         streams: Streams,
+        room: int,
     ) -> None:
-        super().__init__(tree, base, account, scratch_from)
+        super().__init__(tree, base, account, prompt_end, scratch_from)
         self.request = request
         self.tokenizer = tokenizer
         self.eos = eos
         self.streams = streams
+        self.room = room
         self.groups: list[BranchGroup] = []
         self.step = 0
         self._going: list[BranchGroup] = []  # those that go on now
 
     # -- the kinds of writing differ in these ------------------------------------------------------------------------
-
-    def grant(self, wanted: int) -> int:
-        """How many of ``wanted`` tokens may be drawn; they are paid for."""
-        raise NotImplementedError
-
-    def full(self, group: BranchGroup) -> bool:
-        """Whether a group may not write any more."""
-        raise NotImplementedError
-
-    def drawn(self, branches: Sequence[int], tokens: Sequence[int]) -> None:
-        """Take note of the tokens that branches have drawn."""
 
     def finish(self, group: BranchGroup, finish: Finish, ending: float | None = None) -> None:
         """Make the result of a group. ``ending``: log-probability of the end of text that it drew."""
@@ -140,22 +140,14 @@ class BranchingJob(Job):
         """End a group in whose text a stop string stands from ``start`` to ``end``: finish it, or give it a tail."""
         raise NotImplementedError
 
-    def conclude(self) -> None:
-        """End the job: no group is left."""
-        raise NotImplementedError
-
     # -- writing -----------------------------------------------------------------------------------------------------
 
-    def tips(self) -> list[Segment]:
-        """The tips of all groups."""
-        return [group.tip for group in self.groups]
-
-    def draws(self, row: Mapping[Segment, int]) -> Draws:
+    def draws(self, ready: Collection[Segment], row: Mapping[Segment, int]) -> Draws:
         """What every branch draws now whose tip is ready. Branches that the budget cuts off are finished."""
-        ready = set(self.ready())
         self._going = [group for group in self.groups if group.tip in ready]
         drawing = [group for group in self._going if group.tail is None]
-        granted = self.grant(sum(len(group.branches) for group in drawing))
+        wanted = sum(len(group.branches) for group in drawing)
+        granted = self.account.take(wanted) if self.pays else wanted
         rows: list[int] = []
         uniforms: list[Any] = [np.empty(0)]
         for group in drawing:
@@ -175,8 +167,6 @@ class BranchingJob(Job):
         """Take the tokens drawn, in the order of :meth:`draws`, and the next token of each tail."""
         self.step += 1
         self.decoding = True
-        drawing = [group for group in self._going if group.tail is None]
-        self.drawn([branch for group in drawing for branch in group.branches], tokens)
         drawn = iter(zip(tokens, logprobs, strict=True))
         self.groups = [group for group in self.groups if group not in self._going]
         for group in self._going:
@@ -186,8 +176,7 @@ class BranchingJob(Job):
             else:
                 self._take(group, group.tail, logits, row, tip.pins == 1)
             self.tree.unpin(tip)
-        if not self.groups:
-            self.conclude()
+        self._stand()
 
     def cut_off(self, groups: Sequence[BranchGroup], finish: Finish) -> None:
         """Finish groups where they stand."""
@@ -196,17 +185,25 @@ class BranchingJob(Job):
         for group in groups:
             (self.tree.unpin if self.running else self.tree.drop)(group.tip)
         self.groups = [group for group in self.groups if group not in groups]
-        if not self.groups:
-            self.conclude()
+        self._stand()
 
     def expire(self) -> None:
         """Finish every group where it stands."""
         self.cut_off(self.groups, "budget")
 
-    def leave(self) -> None:
-        """Give up all groups."""
-        super().leave()
-        self.groups = []
+    def drawing_branches(self) -> list[int]:
+        """The branches that drew a token in this step, in the order of :meth:`draws`."""
+        return [branch for group in self._going if group.tail is None for branch in group.branches]
+
+    def full(self, group: BranchGroup) -> bool:
+        """Whether a group may not write any more."""
+        return len(group.logprobs) >= self.room or (self.most_steps is not None and self.step >= self.most_steps)
+
+    def _stand(self) -> None:
+        """See where the groups stand; end the job if none is left."""
+        self.tips = [group.tip for group in self.groups]
+        if not self.tips:
+            self.end(None)
 
     def _divide(
         self, group: BranchGroup, drawn: Iterator[tuple[int, float]], logits: Logits, row: Mapping[Segment, int]

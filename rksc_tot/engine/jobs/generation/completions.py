@@ -14,10 +14,10 @@ from rksc_tot.engine.tokenization.stops import leading_stops
 class Completions:
     """Completions of one generation, each with a hold on its path in the prefix tree.
 
+    Branches that wrote the same tokens and text share one completion.
+
     Attributes
     ----------
-    done
-        The completions so far.
     states
         By the end of a completion's path: hidden states ``[L, H]`` of the row that predicts its last token.
     """
@@ -28,41 +28,34 @@ class Completions:
         self._base = base
         self._keep = keep
         self._skipped = skipped
-        self.done: list[Completion] = []
+        self._done: dict[object, Completion] = {}
         self.states: dict[Segment, Any] = {}
 
     def add(
         self, group: BranchGroup, text: str, tokens: Sequence[int], logprobs: Sequence[float], finish: Finish
     ) -> None:
-        """Make the completion of a branch group."""
-        handle = None
-        if self._keep:
-            handle = self._tree.walk(self._base, tokens)
-            self._tree.hold(handle)
-            self.states[handle] = group.tip.states
+        """Make the completion of a branch group, or add its branches to an equal one."""
         text = text[leading_stops(text, self._skipped) :]
-        self.done.append(
-            Completion(text, tuple(tokens), tuple(logprobs), finish, tuple(group.branches), handle, group.exact)
-        )
+        made = Completion(text, tuple(tokens), tuple(logprobs), finish, tuple(group.branches), None, group.exact)
+        key = (text, made.tokens, finish)
+        known = self._done.get(key)
+        if self._keep:
+            made = made._replace(handle=self._tree.walk(self._base, tokens))
+            self.states[made.handle] = group.tip.states
+            if known is None:
+                self._tree.hold(made.handle)
+        if known is not None:
+            first = min(known, made, key=lambda completion: completion.branches[0])
+            made = first._replace(branches=tuple(sorted(known.branches + made.branches)))
+        self._done[key] = made
 
-    def merged(self) -> list[Completion]:
-        """All completions, ordered by their first branch; branches that wrote the same share one."""
-        merged: dict[object, Completion] = {}
-        for completion in sorted(self.done, key=lambda c: c.branches[0]):
-            key = (completion.text, completion.tokens, completion.finish)
-            first = merged.setdefault(key, completion)
-            if first is not completion:
-                merged[key] = first._replace(branches=tuple(sorted(first.branches + completion.branches)))
-                self._drop(completion)
-        self.done = list(merged.values())
-        return self.done
+    def in_order(self) -> list[Completion]:
+        """All completions, ordered by their first branch."""
+        return sorted(self._done.values(), key=lambda completion: completion.branches[0])
 
     def clear(self) -> None:
         """Drop all completions."""
-        for completion in self.done:
-            self._drop(completion)
-        self.done = []
-
-    def _drop(self, completion: Completion) -> None:
-        if completion.handle is not None:
-            self._tree.drop(completion.handle)
+        for completion in self._done.values():
+            if completion.handle is not None:
+                self._tree.drop(completion.handle)
+        self._done = {}

@@ -8,7 +8,7 @@ from dataclasses import replace
 from rksc_tot.cache.prefix_tree import Segment
 from rksc_tot.engine.base import Finish
 from rksc_tot.engine.jobs.generation.branches import BranchGroup, BranchingJob
-from rksc_tot.engine.jobs.generation.drafted_tokens import END, Drafted
+from rksc_tot.engine.jobs.generation.verification import END, DraftTokens
 from rksc_tot.engine.jobs.job import ComputedRows
 
 
@@ -28,43 +28,33 @@ class DraftJob(BranchingJob):
         The most tokens of a branch.
     """
 
+    pays = False  # only tokens that the generation draws are paid for
+
     def __init__(self, parent: BranchingJob, copies: Sequence[Segment], horizon: int) -> None:
         request = replace(parent.request, rivals=None, states=False)
         super().__init__(
-            parent.tree, copies[0], parent.account, None, request, parent.tokenizer, parent.eos, parent.streams
-        )
-        self.parent = parent
-        self.prompt = parent.prompt
-        self.horizon = horizon
-        self.drafted: list[Drafted] = []
+            parent.tree, copies[0], parent.account, parent.prompt_end, None, request, parent.tokenizer, parent.eos,
+            parent.streams, parent.room,
+        )  # fmt: skip
+        self.most_steps = horizon
+        self.drafted: list[DraftTokens] = []
         self._copies = list(copies)
         for group, copy in zip(parent.groups, copies, strict=True):
             self.tree.hold(copy)
             tip = self.tree.walk(copy, group.tip.tokens[-1:])
             self.tree.hold(tip)
             self.groups.append(BranchGroup(tip, group.branches, group.written.fork(), group.logprobs))
-
-    def grant(self, wanted: int) -> int:
-        """All: only tokens that the generation draws are paid for."""
-        return wanted
-
-    def full(self, group: BranchGroup) -> bool:
-        """Whether a group may not write any more, or need not for now."""
-        return self.step >= self.horizon or self.parent.full(group)
+            self.tips.append(tip)
 
     def finish(self, group: BranchGroup, finish: Finish, ending: float | None = None) -> None:
         """Hand over the tokens of a group."""
         tokens = [*group.sampled, END] if finish == "eos" else group.sampled
-        over = finish in ("stop", "eos") or self.parent.full(group)
-        self.drafted.append(Drafted(group.branches, tokens, over))
+        ends = finish in ("stop", "eos") or len(group.logprobs) >= self.room
+        self.drafted.append(DraftTokens(group.branches, tokens, ends))
 
     def stop(self, group: BranchGroup, start: int, end: int) -> None:
-        """Finish: the generation will meet the stop string itself."""
+        """Finish: the generation will find the stop string itself."""
         self.finish(group, "stop")
-
-    def conclude(self) -> None:
-        """End: :attr:`drafted` is the result."""
-        self.end(None)
 
     def book(self, computed: Sequence[ComputedRows], exact: bool) -> None:
         """Book all rows as those of a draft."""

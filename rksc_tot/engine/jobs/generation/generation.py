@@ -9,8 +9,9 @@ from rksc_tot.cache.prefix_tree import PrefixTree, Segment
 from rksc_tot.engine.base import Account, Finish, GenerateRequest
 from rksc_tot.engine.jobs.generation.branches import BranchGroup, BranchingJob, Tail
 from rksc_tot.engine.jobs.generation.completions import Completions
-from rksc_tot.engine.jobs.generation.drafting import Drafting
-from rksc_tot.engine.jobs.job import DraftCopies, Job
+from rksc_tot.engine.jobs.generation.speculative_decoding import SpeculativeDecoding
+from rksc_tot.engine.jobs.generation.verification import Verification
+from rksc_tot.engine.jobs.job import DraftKV, Job
 from rksc_tot.engine.jobs.random_streams import Streams
 from rksc_tot.engine.jobs.sampler import Logits
 from rksc_tot.engine.tokenization.stops import cut_at
@@ -26,12 +27,10 @@ class Generation(BranchingJob):
     ----------
     context
         The most tokens of a path.
-    room
-        The most tokens of a branch.
     completions
         The branches that have ended.
-    drafting
-        The draft of the next tokens.
+    speculation
+        Drafts of the next tokens; None until one was asked for.
     """
 
     def __init__(
@@ -40,45 +39,48 @@ class Generation(BranchingJob):
         base: Segment,
         request: GenerateRequest,
         account: Account,
+        prompt_end: int,
         tokenizer: TextTokenizer,
         eos: frozenset[int],
         context: int,
         scratch_from: int | None,
     ) -> None:
-        super().__init__(tree, base, account, scratch_from, request, tokenizer, eos, Streams(request.streams))
+        room = min(request.max_tokens, context - base.end)
+        streams = Streams(request.streams)
+        super().__init__(tree, base, account, prompt_end, scratch_from, request, tokenizer, eos, streams, room)
         self.keeps_states = request.states
         self.context = context
-        self.room = min(request.max_tokens, context - base.end)
         skipped = request.stop if request.skip_blank else ()
         self.completions = Completions(tree, base, scratch_from is None, skipped)
-        self.drafting = Drafting(self)
+        self.speculation: SpeculativeDecoding | None = None
         before = [t for s in base.lineage()[-CONTEXT:] for t in s.tokens][-CONTEXT:]
         self.groups = [BranchGroup(base, range(len(request.streams)), written(tokenizer, before), [])]
+        self.tips = [base]
         tree.hold(base)
-        if self.room <= 0:
+        if room <= 0:
             self.cut_off(self.groups, "length")
 
     # -- which logits it waits for -----------------------------------------------------------------------------------
 
-    def lacks(self, tip: Segment) -> bool:
-        """Whether logits are missing, or the states that thoughts are compared by."""
-        return super().lacks(tip) or (self.keeps_states and tip.states is None)
+    @property
+    def verification(self) -> Verification | None:
+        """The draft tokens that are verified now."""
+        return None if self.speculation is None else self.speculation.verification
 
     def wanted(self) -> list[Segment]:
-        """Tips, or where the next tokens are drafted the ends of these."""
-        return self.drafting.wanted()
+        """Tips, or the ends of the draft tokens after them."""
+        return self.tips if self.speculation is None else self.speculation.wanted()
 
     def awaited(self) -> Collection[Segment]:
-        """All tips, and the ends of drafted tokens before which logits are needed."""
-        return self.tips() if self.drafting.ahead is None else {*self.tips(), *self.drafting.ahead.met}
+        """All tips, and the ends of draft tokens after which logits are needed."""
+        return self.tips if self.verification is None else {*self.tips, *self.verification.path}
 
     def ready(self) -> list[Segment]:
         """All tips, once none lacks anything. Where tokens are verified, each tip goes on by itself if that is sound."""
-        if self.drafting.draft is not None:
+        if self.speculation is not None and self.speculation.draft is not None:
             return []
-        tips = self.tips()
-        ready = [tip for tip in tips if not self.lacks(tip)]
-        return ready if len(ready) == len(tips) or (self.drafting.ahead is not None and self._may_part()) else []
+        ready = [tip for tip in self.tips if not self.lacks(tip)]
+        return ready if len(ready) == len(self.tips) or (self.verification is not None and self._may_part()) else []
 
     def _may_part(self) -> bool:
         """Whether branches need not go in step: a limit, a rival rule or a full cache depends on all of them together."""
@@ -88,32 +90,23 @@ class Generation(BranchingJob):
 
     # -- how far it may write ----------------------------------------------------------------------------------------
 
-    def grant(self, wanted: int) -> int:
-        """Take tokens from the account."""
-        return self.account.take(wanted)
-
-    def full(self, group: BranchGroup) -> bool:
-        """Whether a group has as many tokens as it may."""
-        return len(group.logprobs) >= self.room
-
     @property
     def remaining_tokens(self) -> int:
         """Tokens that it may still sample."""
         return sum((self.room - len(g.logprobs)) * len(g.branches) for g in self.groups if g.tail is None)
 
-    def drawn(self, branches: Sequence[int], tokens: Sequence[int]) -> None:
-        """Compare the tokens with the drafted ones."""
-        if self.drafting.ahead is not None:
-            self.drafting.ahead.meet(branches, tokens, self.eos)
-
     def advance(
         self, logits: Logits, row: Mapping[Segment, int], tokens: Sequence[int], logprobs: Sequence[float]
     ) -> None:
         """Take the tokens drawn; end branches that no longer have a chance against one that has ended."""
+        if self.verification is not None:
+            self.verification.compare(self.drawing_branches(), tokens, self.eos)
         super().advance(logits, row, tokens, logprobs)
         rule, unended = self.request.rivals, [group for group in self.groups if group.tail is None]
         if rule is not None and unended:
-            ended = [confidence(done.logprobs) for done in self.completions.done if done.finish in ("stop", "eos")]
+            ended = [
+                confidence(done.logprobs) for done in self.completions.in_order() if done.finish in ("stop", "eos")
+            ]
             if rule.decisive(ended, [confidence(group.logprobs) for group in unended]):
                 self.cut_off(unended, "rival")
 
@@ -152,12 +145,8 @@ class Generation(BranchingJob):
         elif cut.kept < len(sampled) - 1:  # tokens before the last one are cut too
             group.tip = self.tree.walk(self.base, sampled[: cut.kept])
 
-    def conclude(self) -> None:
-        """End with the completions."""
-        self.end(self.completions.merged())
-
     def give_back(self) -> None:
-        """Drop the completions: nobody will take them."""
+        """Drop the completions: the caller has gone."""
         self.completions.clear()
 
     def _closing(self, written: int) -> list[int]:
@@ -169,18 +158,21 @@ class Generation(BranchingJob):
 
     # -- drafts ------------------------------------------------------------------------------------------------------
 
-    def next_draft(self, copies: DraftCopies, jobs: Sequence[Job]) -> Job | None:
+    def next_draft(self, copies: DraftKV, jobs: Sequence[Job]) -> Job | None:
         """Verify or begin a draft."""
-        return self.drafting.next(copies, jobs)
+        if self.speculation is None:
+            self.speculation = SpeculativeDecoding(self)
+        return self.speculation.next(copies, jobs)
 
     def crowd_out(self) -> bool:
-        """Drop drafted tokens that are not verified, and draft none for a while. False if there are none."""
-        had = self.drafting.ahead is not None
-        if had:
-            self.drafting.postpone()
-        return had
+        """Drop draft tokens that are not verified, and draft none for a while. False if there are none."""
+        if self.speculation is None or self.speculation.verification is None:
+            return False
+        self.speculation.postpone()
+        return True
 
     def close(self) -> None:
-        """Let go of the tree; drop drafted tokens and scratch rows."""
-        self.drafting.close()
+        """Let go of the tree; drop draft tokens and scratch rows."""
+        if self.speculation is not None:
+            self.speculation.close()
         super().close()

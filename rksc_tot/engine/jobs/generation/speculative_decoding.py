@@ -1,4 +1,4 @@
-"""How a generation is drafted: a draft is written on compressed KV, then its tokens are verified on all KV."""
+"""Speculative decoding of a generation: a draft is decoded from compressed KV, then its tokens are verified on the full KV."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ from rksc_tot.cache.prefix_tree import Segment
 from rksc_tot.engine.base import Account
 from rksc_tot.engine.jobs.generation.branches import BranchingJob
 from rksc_tot.engine.jobs.generation.draft import DraftJob
-from rksc_tot.engine.jobs.generation.drafted_tokens import Ahead
-from rksc_tot.engine.jobs.job import DraftCopies, Job
+from rksc_tot.engine.jobs.generation.verification import Verification
+from rksc_tot.engine.jobs.job import DraftKV, Job
 
 PAUSE = 16  # draws without a draft after one for which there was no room
 
 
-class Drafting:
-    """The draft of one generation.
+class SpeculativeDecoding:
+    """The drafts of one generation.
 
     Attributes
     ----------
     draft
-        The job that writes it now. The generation waits meanwhile.
-    ahead
-        Drafted tokens that are verified now.
+        The job that writes a draft now. The generation waits meanwhile.
+    verification
+        The draft tokens that are verified now.
     """
 
     def __init__(self, job: BranchingJob) -> None:
         self._job = job
         self._not_before = 1  # draws before the next draft may begin
         self.draft: DraftJob | None = None
-        self.ahead: Ahead | None = None
+        self.verification: Verification | None = None
 
-    def next(self, copies: DraftCopies, jobs: Sequence[Job]) -> DraftJob | None:
-        """Put a draft that is complete before the generation; else begin the next one, if it is time for it.
+    def next(self, copies: DraftKV, jobs: Sequence[Job]) -> DraftJob | None:
+        """Begin to verify a draft that is complete; else begin the next draft, if it is time for it.
 
         ``jobs``: all that run in the engine. The new draft is running, the generation paused.
         """
@@ -45,14 +45,14 @@ class Drafting:
         if job.ready():
             return None
         horizon = copies.horizon
-        if self.ahead is not None:
+        if self.verification is not None:
             if any(map(job.lacks, job.wanted())):
-                return None  # passes have not computed all drafted tokens
-            horizon = min(horizon, max(1, 2 * self.ahead.longest))
-            self.settle()
+                return None  # passes have not computed all draft tokens
+            horizon = min(horizon, max(1, 2 * self.verification.longest))
+            self.stop_verification()
         if not self._is_time(jobs):
             return None
-        made = copies.copy(job, job.tips())
+        made = copies.copy(job)
         if made is None:
             self.postpone()
             return None
@@ -65,64 +65,63 @@ class Drafting:
 
     def wanted(self) -> list[Segment]:
         """Segments that passes must compute: none while a draft is written; ends of drafts, and tips on the way there."""
-        tips = self._job.tips()
         if self.draft is not None:
             return []
-        if self.ahead is None:
+        tips, verified = self._job.tips, self.verification
+        if verified is None:
             return tips
-        return list(dict.fromkeys([*self.ahead.leaves, *(tip for tip in tips if tip in self.ahead.met)]))
+        return list(dict.fromkeys([*verified.leaves, *(tip for tip in tips if tip in verified.path)]))
 
-    def settle(self) -> None:
-        """Drop the drafted tokens that are not verified yet."""
-        if self.ahead is not None:
-            self.ahead.close()
-            self.ahead = None
-            for tip in self._job.tips():
+    def stop_verification(self) -> None:
+        """Drop the draft tokens that are not verified yet."""
+        if self.verification is not None:
+            self.verification.close()
+            self.verification = None
+            for tip in self._job.tips:
                 self._job.tree.join(tip)
 
     def postpone(self) -> None:
-        """Drop the drafted tokens, and draft none for a while: there is no room for them."""
-        self.settle()
+        """Drop the draft tokens, and draft none for a while: there is no room for them."""
+        self.stop_verification()
         self._not_before = self._job.step + PAUSE
 
     def close(self) -> None:
         """End the draft: the generation has ended."""
-        self.settle()
+        self.stop_verification()
         if self.draft is not None and not self.draft.ended:
             self.draft.expire()
 
     def _is_time(self, jobs: Sequence[Job]) -> bool:
-        """Whether a draft may begin: all of the paths but their last tokens is resident, all branches are sampled, and the order
-        in which they are does not matter.
+        """Whether a draft may begin: all of the paths but their last tokens is resident, all branches are sampled, and the
+        order in which they are does not matter.
         """
         job = self._job
         if not job.running or job.step < self._not_before or any(group.tail for group in job.groups):
             return False
         if not _enough(job, jobs):
             return False
-        missing = [(tip, lack) for tip in job.tips() for lack in job.tree.missing(tip, job.exact)]
+        missing = [(tip, lack) for tip in job.tips for lack in job.tree.missing(tip, job.exact)]
         return all(segment is tip and first == len(tip.tokens) - 1 for tip, (segment, first) in missing)
 
     def _verify(self, draft: DraftJob) -> None:
-        """Put the drafted tokens on the path, each a segment of its own, so that passes give logits at each."""
+        """Put the draft tokens on the path, each in a segment of its own, so that passes give logits after each."""
         job, tree = self._job, self._job.tree
         groups = {branch: group for group in job.groups for branch in group.branches}
-        ledger = job.account.ledger.verified
-        ahead = Ahead(tree, ledger, max(group.tip.end for group in job.groups), [], set(), {})
-        for branches, tokens, over in draft.drafted:
+        made = Verification(tree, job.account.ledger.verified, max(group.tip.end for group in job.groups))
+        for branches, tokens, ends in draft.drafted:
             group = groups[branches[0]]
             known = len(group.logprobs)
             at = group.tip
-            ahead.met.add(at)
-            for token in tokens[known : len(tokens) - over]:
+            made.path.add(at)
+            for token in tokens[known : len(tokens) - ends]:
                 at = tree.walk(at, (token,))
-                ahead.met.add(at)
+                made.path.add(at)
             tree.pin(at)
-            ahead.leaves.append(at)
-            ahead.start = min(ahead.start, group.tip.end)
-            ahead.guesses |= {branch: deque(tokens[known:]) for branch in branches}
-        ledger.book_round(sum(map(len, ahead.guesses.values())))
-        self.draft, self.ahead = None, ahead
+            made.leaves.append(at)
+            made.start = min(made.start, group.tip.end)
+            made.unverified |= {branch: deque(tokens[known:]) for branch in branches}
+        made.ledger.book_round(sum(map(len, made.unverified.values())))
+        self.draft, self.verification = None, made
 
 
 def _enough(job: Job, jobs: Sequence[Job]) -> bool:
