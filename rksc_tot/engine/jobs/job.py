@@ -105,7 +105,7 @@ class Job:
     # -- logits it waits for -----------------------------------------------------------------------------------------
 
     def wanted(self) -> list[Segment]:
-        """Segments that passes must compute next: tips, unless the job has a way beyond them already."""
+        """Segments that passes must compute next: the tips, unless draft tokens stand after them."""
         return self.tips
 
     def awaited(self) -> Collection[Segment]:
@@ -133,7 +133,7 @@ class Job:
         raise NotImplementedError
 
     def layer_question(self, rows: range, exact: bool) -> LayerQuestion | None:
-        """What it asks between the layers of the pass that computes its tip, if anything.
+        """The question it asks between the layers of the pass that computes its tip; None: no question.
 
         ``rows``: those from ``leaves_from`` on; ``exact``: whether they are computed from exact KV.
         """

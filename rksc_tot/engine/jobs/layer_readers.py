@@ -1,4 +1,4 @@
-"""What is read while a pass runs: the labels of questions, layer by layer, and hidden states to compare thoughts by."""
+"""Layer hooks of a pass: one reads the labels of questions after each layer, one keeps hidden states."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ class LayerQuestion:
     exit
         When the rows may leave before the last layer; None: never.
     trace
-        Whether the labels are read after every layer, and what the model says besides them after the last.
+        Whether the labels are read after every layer, and ``outside`` after the last.
     exact
-        Whether the rows are computed from the KV that the full path gives. If not, they do not leave.
+        Whether the rows are computed from the full KV of the path. If not, they do not leave.
     seen
         Label probabilities after each layer read so far.
     outside
-        Probability of anything but the labels, where it is traced.
+        Probability of everything but the labels after the last layer, where the layers are traced.
     """
 
     rows: range
@@ -59,17 +59,17 @@ class LayerQuestion:
 
     @property
     def left(self) -> bool:
-        """Whether the last layer read is not the last of the model; once the pass is over: whether the rows have left."""
+        """Whether the last layer read is before the model's last; after the pass: whether the rows have left."""
         return bool(self.seen) and self.seen[-1][0] < self.layers
 
     @property
     def broken(self) -> bool:
-        """Whether the model gave no numbers."""
+        """Whether a probability is NaN."""
         return any(math.isnan(p) for _, reading in self.seen for p in reading)
 
 
 class LabelReader:
-    """Reads the labels of all questions of a pass and sends decided ones away."""
+    """Reads the labels of all questions of a pass; the rows of decided questions leave."""
 
     def __init__(self, lens: LogitLens, asked: Sequence[LayerQuestion]) -> None:
         self._lens = lens
@@ -90,10 +90,10 @@ class LabelReader:
                     leaving += asked.rows
                     self._open.remove(asked)
             if layer == len(self._lens.layers):
-                self._see_outside([(n, asked) for n, asked in enumerate(group) if asked.trace], hidden)
+                self._read_outside([(n, asked) for n, asked in enumerate(group) if asked.trace], hidden)
         return leaving
 
-    def _see_outside(self, traced: Sequence[tuple[int, LayerQuestion]], hidden: Tensor) -> None:
+    def _read_outside(self, traced: Sequence[tuple[int, LayerQuestion]], hidden: Tensor) -> None:
         if not traced:
             return
         whole = self._lens.all_logits(hidden[[n for n, _ in traced]]).double().softmax(-1)
@@ -115,7 +115,7 @@ class StateKeeper:
         self._states.append(look(self._rows))
         return ()
 
-    def settle(self) -> None:
-        """Hand the states to their segments, once the pass is over."""
+    def hand_out(self) -> None:
+        """Store the states on their segments, once the pass is over."""
         for segment, states in zip(self._ends, torch.stack(self._states, 1), strict=True):
             segment.states = states

@@ -34,7 +34,7 @@ NO_DRAWS = Draws((), np.empty(0), PLAIN)
 
 
 class Logits:
-    """Next-token logits ``[n, V]``, and what is computed of them once, whoever asks."""
+    """Next-token logits ``[n, V]``, and values derived from them, each computed once."""
 
     def __init__(self, logits: Tensor) -> None:
         self.table = logits.float()

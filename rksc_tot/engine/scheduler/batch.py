@@ -40,7 +40,7 @@ class ScheduledRows(NamedTuple):
     slots: list[int]
     new: int  # how many are stored for the first time ever
     stored_once: int  # of the segment before
-    before: Stored | None  # where the tokens are not the next ones
+    before: Stored | None  # what the segment stored before, where these tokens are not its next ones
 
 
 class ScheduledBlock(NamedTuple):
@@ -77,14 +77,27 @@ def schedule(
     limit: int | None = None,
     offloader: Offloader | None = None,
 ) -> ScheduledBlock:
-    """The next rows, at most ``most``, on the way to the logits at ``tip``. They count as stored from now on, so that what is
-    claimed next for the same pass may stand on them.
+    """Schedule the next rows, at most ``most``, on the way to the logits at ``tip``. They count as stored from now on, so that
+    later blocks of the same pass may attend to them.
 
-    Logits are taken on the way wherever somebody waits for them or a handle may want them, but not at a watched question,
-    whose rows may leave the pass. If the path is resident, its last row is computed again, since KV does not give logits.
-    ``missing``: what must be computed of the path.
-    ``limit``: tokens that may be resident on the job's account then, if that is limited. ``offloader``: what is missing is copied
-    back from there where that is cheaper.
+    Logits are also taken at segments on the way that a job waits for or that a handle holds, but not at a question that is read
+    between the layers: its rows may leave the pass. If the path is resident, its last row is computed again, since KV does not
+    give logits.
+
+    Parameters
+    ----------
+    tree, job, tip
+        The path, and the job that pays.
+    most
+        The most rows.
+    missing
+        The part of the path that must be computed.
+    awaited
+        Segments that jobs wait for.
+    limit
+        How many tokens may be resident on the job's account afterwards; None: any number.
+    offloader
+        Copies missing KV back where that is cheaper than computing it.
 
     Raises
     ------
@@ -140,7 +153,7 @@ def _run(missing: list[tuple[Segment, int]]) -> list[tuple[Segment, int]]:
 
 
 def not_numbers() -> EngineError:
-    """The error of a job for which the model gave no finite numbers."""
+    """The error of a job whose logits are not finite."""
     return EngineError("the model's logits are not numbers (NaN or infinite)", hint="try dtype float32")
 
 
@@ -151,17 +164,17 @@ def compute(forward: Forward, tree: PrefixTree, claims: Sequence[ScheduledBlock]
     answered; rows of theirs that left before the last layer are not stored.
     """
     asked = _asked(claims)
-    compressor = _keeper(claims)
-    watchers: list[LayerHook] = [*([LabelReader(forward.open_lens(), list(asked.values()))] if asked else []),
-                               *([compressor] if compressor else [])]  # fmt: skip
+    keeper = _state_keeper(claims)
+    hooks: list[LayerHook] = [*([LabelReader(forward.open_lens(), list(asked.values()))] if asked else []),
+                               *([keeper] if keeper else [])]  # fmt: skip
     try:
         plan = forward.plan([made.block for made in claims])
-        logits = forward.run(plan, tree.pool.extent, watchers)
+        logits = forward.run(plan, tree.pool.extent, hooks)
     except BaseException:
         give_up(tree, claims)
         raise
-    if compressor:
-        compressor.settle()
+    if keeper:
+        keeper.hand_out()
     finite = iter(logits.amax(-1).isfinite().tolist() if logits.numel() else ())
     row, broken = 0, []
     for n, made in enumerate(claims):
@@ -189,7 +202,7 @@ def compute(forward: Forward, tree: PrefixTree, claims: Sequence[ScheduledBlock]
 
 
 def _spoil(tree: PrefixTree, forward: Forward, made: ScheduledBlock) -> None:
-    """Drop the KV of a block's rows and, where KV that it was computed from is not finite either, of that."""
+    """Drop the KV of a block's rows, or of the first segment on their path whose KV is not finite."""
     written = {part.segment for part in made.parts}
     for segment in made.block.lineage:
         if segment in written or not forward.arena.finite(segment.slots):
@@ -198,13 +211,13 @@ def _spoil(tree: PrefixTree, forward: Forward, made: ScheduledBlock) -> None:
 
 
 def _exact(made: ScheduledBlock) -> bool:
-    """Whether its rows were computed on the full path, as its last one was then."""
+    """Whether the last row, and so every row, was computed from the full KV of its path."""
     last = made.parts[-1].segment
     return last.start + last.sound >= made.block.start + made.rows
 
 
 def give_up(tree: PrefixTree, claims: Sequence[ScheduledBlock]) -> None:
-    """Undo what was claimed: it will not be computed now."""
+    """Undo the scheduling of blocks that will not be computed."""
     for made in reversed(claims):
         _take_back(tree, made.parts)
 
@@ -219,7 +232,7 @@ def _take_back(tree: PrefixTree, parts: Sequence[ScheduledRows]) -> None:
 
 
 def _asked(claims: Sequence[ScheduledBlock]) -> dict[int, LayerQuestion]:
-    """The watched questions that end in this pass, by the number of their claim."""
+    """The questions read between the layers that end in this pass, by the number of their block."""
     found: dict[int, LayerQuestion] = {}
     row = 0
     for n, made in enumerate(claims):
@@ -232,8 +245,8 @@ def _asked(claims: Sequence[ScheduledBlock]) -> dict[int, LayerQuestion]:
     return found
 
 
-def _keeper(claims: Sequence[ScheduledBlock]) -> StateKeeper | None:
-    """Keeps the states of all rows that give logits, where a job compares thoughts by them."""
+def _state_keeper(claims: Sequence[ScheduledBlock]) -> StateKeeper | None:
+    """Keeps the hidden states of all rows that give logits, where a job asks for them; else None."""
     if not any(made.job.keeps_states for made in claims):
         return None
     rows: list[int] = []

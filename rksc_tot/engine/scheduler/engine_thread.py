@@ -1,4 +1,4 @@
-"""The one thread that owns the engine's books, and what coroutines leave for it."""
+"""The one thread that runs the scheduler, and the inbox through which coroutines reach it."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ from rksc_tot.engine.model.process_tuning import allow_forks, idle_threads
 from rksc_tot.engine.scheduler.scheduler import Scheduler
 
 FORKED = "the engine was made in another process, from which this one was forked"
-QUIET = 4  # rounds of the event loop within which whoever has got an answer has asked the next question
+QUIET = 4  # rounds of the event loop in which a coroutine that got its answer makes its next request
 J = TypeVar("J", bound=Job)
 T = TypeVar("T")
 
 
 class EngineThread:
-    """Steps a stepper for coroutines of any number of event loops and threads, none of which waits for a pass of others.
+    """Runs the steps of a scheduler for coroutines of any number of event loops and threads. No event loop is blocked by a pass.
 
-    What is to be done to the books is left in an inbox, and is done by whoever has them next.
+    The *books* are the scheduler's jobs, its prefix tree and its arena. Changes to them are left in an inbox; the next thread
+    that takes the books makes them first.
     """
 
     def __init__(self, scheduler: Scheduler) -> None:
@@ -52,25 +53,25 @@ class EngineThread:
             raise EngineError(CLOSED, hint="load it again")
 
     def later(self, act: Callable[[], None]) -> None:
-        """Have something done to the books before the next step."""
+        """Leave a change to the books in the inbox; it is made before the next step."""
         self._inbox.append(act)
 
     @contextmanager
     def books(self) -> Iterator[None]:
-        """The stepper, its tree and its arena to oneself, after all that was left in the inbox has been done."""
+        """Exclusive use of the books, after the changes in the inbox have been made."""
         self._check_process()
         with self._lock:
             while self._inbox:
                 self._inbox.popleft()()
             yield
 
-    def settle(self) -> None:
-        """Do what was left in the inbox now."""
+    def empty_inbox(self) -> None:
+        """Make the changes in the inbox now."""
         with self.books():
             pass
 
     def submit(self, work: Callable[[], T]) -> Future[T]:
-        """Have work done in the thread, with the books. Raises EngineError if the engine is closed."""
+        """Run ``work`` in the thread, with exclusive use of the books. Raises EngineError if the engine is closed."""
 
         def alone() -> T:
             with self.books():
@@ -82,7 +83,7 @@ class EngineThread:
             raise EngineError(CLOSED) from None
 
     async def run(self, make: Callable[[], list[J]]) -> list[J]:
-        """Jobs that have ended, made and stepped off the event loop; an error is raised once every job is closed."""
+        """Make jobs and run them to their end, off the event loop. The first error is raised once all jobs are closed."""
         jobs: list[J] = []
         made: list[Exception | None] = []  # how making them went, once it was tried
 
@@ -126,7 +127,7 @@ class EngineThread:
             raise EngineError(FORKED, hint="make an engine in this process")
 
     async def _turn(self) -> None:
-        """Wait for a step, of all that coroutines of this event loop have asked for so far."""
+        """Wait for one step, which serves all coroutines of this event loop that have made a request so far."""
         loop = asyncio.get_running_loop()
         for _ in range(QUIET):  # let every coroutine that is ready add its work to the pass
             if loop in self._steps:

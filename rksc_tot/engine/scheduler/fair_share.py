@@ -1,9 +1,8 @@
-"""Whose turn it is: fair shares of a pass for all searches, and no waiting behind a long prompt.
+"""The order in which paths get rows of a pass: fair shares for all searches, and no waiting behind a long prompt.
 
-What a path lacks is *short* (a sampled token, a question) or *long* (a prompt). The account for which the fewest rows have been
-computed comes first; of accounts that are level, those with something short. Short ones are computed whole. Long ones share
-what the pass has room for, in chunks; while somebody waits with something short, that is a quarter of it at most, so that
-passes stay quick.
+The missing part of a path is *short* (a sampled token, a question) or *long* (a prompt). The account with the fewest computed
+rows comes first; of accounts with equally many, those with a short part. Short parts are computed whole. Long parts share the
+rest of the pass in chunks. While short parts wait, long ones get a quarter of the pass at most, so that passes stay quick.
 """
 
 from __future__ import annotations
@@ -46,13 +45,13 @@ class Turn(NamedTuple):
 class FairShare:
     """Rows computed for each account.
 
-    Whoever comes is level with the least served of those that are here. Nobody is more than a pass behind the most served: who
-    wants little for a while does not save up for later.
+    A new account starts level with the least-served active one. No account is more than one pass behind the most-served one, so
+    an account that asks for little saves up no claim.
     """
 
     def __init__(self) -> None:
         self._served: dict[int, int] = {}  # by id of the account
-        self._accounts: list[Account] = []  # those, so that no id comes to stand for another one
+        self._accounts: list[Account] = []  # kept alive, so that no id is given to another account
         self._room = 0  # rows left in the pass
 
     def book(self, account: Account, rows: int) -> None:
@@ -76,7 +75,7 @@ class FairShare:
             room = min(before, for_long) if is_long else before
             if room:
                 if tree.changes != seen or any(segment.reach > first for segment, first in missing):
-                    missing = tree.missing(tip, job.exact)  # other turns have changed it meanwhile
+                    missing = tree.missing(tip, job.exact)  # earlier turns have changed it
                 yield Turn(job, tip, max(1, room // long) if is_long else room, missing)
             if is_long:
                 long, for_long = long - 1, for_long - (before - self._room)
@@ -93,7 +92,7 @@ class FairShare:
                     yield served, lacking > SHORT, next(numbers), job, tip, missing
 
     def _level(self, jobs: Sequence[Job], rows: int) -> None:
-        """See who is here and how far along. Whoever has left is forgotten."""
+        """Level the accounts of these jobs, and forget all others."""
         here = {id(job.account): job.account for job in jobs}
         known = [self._served[key] for key in here if key in self._served]
         least, most = min(known, default=0), max(known, default=0)

@@ -1,9 +1,8 @@
-"""The engine's heart: gather what every job waits for, run one forward pass, hand out the logits.
+"""The engine's main loop: collect the tokens that all jobs wait for, run one forward pass, hand out the logits.
 
-A job waits at the end of a segment. What is missing on the way there becomes one block of rows, claimed by the job whose turn
-it is (:mod:`rksc_tot.engine.scheduler.fair_share`); whoever else waits for the same tokens is served by the same
-rows. What goes wrong with
-one job ends that job and no other.
+A job waits for logits at the end of a segment. The tokens missing on the path there become one block of rows. The job whose
+turn it is (:mod:`rksc_tot.engine.scheduler.fair_share`) schedules the block; other jobs that wait for the same tokens use the
+same rows. An error of one job ends that job and no other.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from rksc_tot.engine.model.forward import Forward
 from rksc_tot.engine.scheduler.batch import ScheduledBlock, compute, give_up, not_numbers, schedule
 from rksc_tot.engine.scheduler.fair_share import FairShare
 
-LOGIT_BYTES = 64 << 20  # of logits kept at handles, beside those somebody waits for
+LOGIT_BYTES = 64 << 20  # of logits kept at handles, beside those that a job waits for
 RECOVERY = 64  # passes after which a pass that ran out of memory is forgotten
 _log = logging.getLogger("rksc_tot")
 
@@ -48,9 +47,9 @@ class Scheduler:
         self.forward = forward
         self.compressor = compressor
         self.drafter = drafter
-        """What has generations drafted, where they are."""
+        """Makes the compressed copies for speculative decoding; None: nothing is drafted."""
         self.offloader = offloader
-        """Where KV goes that leaves the arena, if anywhere."""
+        """Copies evicted KV out and back; None: evicted KV is computed again."""
         self.token_bytes = token_bytes
         self.max_rows = max_rows
         self.tree = tree
@@ -60,10 +59,10 @@ class Scheduler:
         self.most = max_rows
         """Rows of a pass now: fewer than ``max_rows`` after one ran out of memory."""
         self._fair_share = FairShare()
-        self._crowded: set[int | None] = set()  # ids of accounts whose running jobs found no room last time; None: all
+        self._crowded: set[int | None] = set()  # ids of accounts whose running jobs had no room in the last pass; None: all accounts
         self._since_full = 0  # passes since memory ran out
         self._table: Tensor | None = None  # logits of the last pass
-        self._row: dict[Segment, int] = {}  # whose they are
+        self._row: dict[Segment, int] = {}  # the row of each segment in it
         self._kept: dict[Segment, None] = {}  # handles' segments with logits, oldest first
 
     def add(self, job: Job) -> None:
@@ -104,7 +103,7 @@ class Scheduler:
     # -- logits that are there ---------------------------------------------------------------------------------------
 
     def _use_logits(self) -> None:
-        """Go on wherever the logits are, as far as they go: what was drafted and verified is taken at once."""
+        """Draw wherever logits are known, again and again: draft tokens that are verified are taken at once."""
         while ready := {job: tips for job in self.jobs if not job.ended and (tips := job.ready())}:
             self._go_on(ready)
 
@@ -120,12 +119,12 @@ class Scheduler:
         for (job, _), drawn, likely in zip(turns, tokens, logprobs, strict=True):
             try:
                 job.advance(logits, row, drawn, likely)
-            except Exception as error:  # a tokenizer that cannot decode what the model wrote
-                job.fail(EngineError(f"what was drawn could not be read: {type(error).__name__}: {error}"))
+            except Exception as error:  # a tokenizer that cannot decode the tokens
+                job.fail(EngineError(f"the drawn tokens could not be decoded: {type(error).__name__}: {error}"))
         self._forget(tips)
 
     def _gathered(self, tips: Sequence[Segment]) -> tuple[Logits, dict[Segment, int]]:
-        """The logits of these segments, and in which row each; those of the last pass as they are, if most are wanted."""
+        """The logits of these segments in one table, and the row of each. The last pass's table is used if it has few others."""
         table = self._table
         if table is not None and len(table) <= 2 * len(tips) and all(tip in self._row for tip in tips):
             return Logits(table), self._row
@@ -133,7 +132,7 @@ class Scheduler:
         return Logits(stacked), {tip: n for n, tip in enumerate(tips)}
 
     def _forget(self, used: Iterable[Segment]) -> None:
-        """Drop logits that nobody waits for and no handle may want, and the oldest beyond :data:`LOGIT_BYTES`."""
+        """Drop logits that no job waits for and no handle may ask for, and the oldest beyond :data:`LOGIT_BYTES`."""
         awaited = self._awaited()
         for tip in used:
             if not tip.handles and tip not in awaited:
@@ -160,7 +159,7 @@ class Scheduler:
     # -- logits that are missing -------------------------------------------------------------------------------------
 
     def _compute(self, claims: Sequence[ScheduledBlock]) -> None:
-        """Run a pass. One for which memory does not suffice is tried again with fewer rows."""
+        """Run a pass. After one that ran out of memory the next has fewer rows."""
         rows = sum(made.rows for made in claims)
         self._table, self._row = None, {}
         start = time.perf_counter()
@@ -203,7 +202,7 @@ class Scheduler:
             torch.cuda.empty_cache()
 
     def _claim(self) -> list[ScheduledBlock]:
-        """Blocks for this pass. Where the KV budget is full, jobs wait; the youngest makes way."""
+        """Blocks for this pass. Where the KV budget is full, jobs wait, the youngest first."""
         claims: list[ScheduledBlock] = []
         try:
             self._claim_in_turn(claims)
@@ -214,19 +213,19 @@ class Scheduler:
 
     def _claim_in_turn(self, claims: list[ScheduledBlock]) -> None:
         taken: set[Segment] = set()
-        leaving: set[Segment] = set()  # those whose rows may leave the pass, so that nothing may stand on them
+        leaving: set[Segment] = set()  # their rows may leave the pass early, so no other block may attend to them
         awaited = self._awaited()
-        full: tuple[Job, CacheError] | None = None  # the first for which there is no room
-        short: dict[int, Job] = {}  # likewise of each account that may hold no more
+        full: tuple[Job, CacheError] | None = None  # the first job without room
+        short: dict[int, Job] = {}  # by account: the first job whose account may hold no more KV
         running = {id(job.account) for job in self.jobs if job.running}
-        closed = running & self._crowded  # who was paused there would take what running jobs wait for, time and again
-        nobody_wakes = bool(running) and None in self._crowded
+        closed = running & self._crowded  # a paused job would take the room that running jobs wait for, again and again
+        none_wakes = bool(running) and None in self._crowded
         self._crowded = set()
         for job, tip, most, lacking in self._fair_share.deal(self.jobs, self.tree, self.most):
             missing = [segment for segment, _ in lacking]
             if (full and not job.running) or not taken.isdisjoint((tip, *missing)):
                 continue
-            if not job.running and (nobody_wakes or id(job.account) in closed):
+            if not job.running and (none_wakes or id(job.account) in closed):
                 continue
             if leaving and not leaving.isdisjoint(tip.lineage()):
                 continue
@@ -265,8 +264,8 @@ class Scheduler:
         return account.kv_tokens(self.token_bytes)
 
     def _make_way(self, stuck: Job, full: CacheError) -> None:
-        """Nothing fits: what was drafted goes; then audits fail; else the youngest running job is paused; the only one, or what
-        does not fit beside none, fails.
+        """No block fits. Draft tokens are dropped first; then audits fail; then the youngest running job is paused. A job that
+        does not fit alone fails.
         """
         if self._crowd_out(stuck, self.jobs):
             return
@@ -284,12 +283,12 @@ class Scheduler:
         last.fail(full)
 
     def _crowd_out(self, stuck: Job, jobs: Sequence[Job]) -> bool:
-        """Let go of what was drafted of a generation, best of the one that is stuck, else of the youngest. False if none was."""
+        """Drop the draft tokens of one generation: of the stuck one, else of the youngest. False if there are none."""
         return any(job.crowd_out() for job in (stuck, *reversed(jobs)))
 
     def _make_way_within(self, stuck: Job) -> None:
-        """An account may hold no more: what was drafted goes; then audits end; else its youngest running job is paused; the only
-        one, or what does not fit beside none, ends with what it has.
+        """An account may hold no more KV. Its draft tokens are dropped first; then its audits end; then its youngest running job
+        is paused. A job that does not fit alone ends with what it has.
         """
         here = [job for job in self.jobs if job.account is stuck.account]
         if self._crowd_out(stuck, here):

@@ -63,7 +63,7 @@ class KVHandle:
     def segment(self) -> Segment:
         """The segment that ends where the path ends; waits for the engine thread if need be."""
         if self.place is None:
-            self.thread.settle()
+            self.thread.empty_inbox()
         return self.place  # type: ignore[return-value]  # settled
 
     @property

@@ -129,6 +129,6 @@ def compute_rest(
         if not pieces:
             branch.logits = logits[0].clone()
         if keeper:
-            keeper.settle()
+            keeper.hand_out()
         ledger.book_passes(1, tree.pool.used * forward.arena.bytes_per_row)
         ledger.book_rows(rows, rows, decoded=False)

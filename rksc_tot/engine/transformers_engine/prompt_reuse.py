@@ -200,7 +200,7 @@ class ResidentPrompt(Job):
             last = Block(self.base.lineage(), self.base.end - 1, [self.base.tokens[-1]], [self.base.slots[-1]], [0])
             keeper = StateKeeper([0], [self.base])
             forward.run(forward.plan([last]), self.tree.pool.extent, [keeper])
-            keeper.settle()
+            keeper.hand_out()
             self.account.ledger.book_passes(1, 0)
             self.account.ledger.book_rows(1, 0, decoded=True)
 

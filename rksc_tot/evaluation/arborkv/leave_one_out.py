@@ -48,7 +48,7 @@ async def samples_of(setup: Setup, engine: TransformersEngine, problem: Any) -> 
     search = Search(setup.task, valid, engine, setup.judge_of(valid), seed=setup.seed)
     try:
         await setup.strategy.run(search)
-        engine.engine_thread.settle()
+        engine.engine_thread.empty_inbox()
         found = []
         for tip in tips_of(search):
             found += await _samples_at(search, engine, tip)

@@ -192,7 +192,7 @@ async def test_what_was_asked_aside_and_is_not_wanted_any_more_leaves_nothing(pa
         asking.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asking
-        engine.engine_thread.settle()
+        engine.engine_thread.empty_inbox()
         assert engine.cache.pool.used == 0
         engine.check_integrity()
 

@@ -36,7 +36,7 @@ async def visits(engine, account, rounds=3, k=3, tokens=24):
     engine.check_integrity()
     for handle in ends:
         engine.release(handle)
-    engine.engine_thread.settle()
+    engine.engine_thread.empty_inbox()
     return texts
 
 

@@ -237,7 +237,7 @@ def test_programs_at_once_are_no_matter_to_each_other_nor_is_who_is_cancelled(ma
 
     async def together(engine):
         found = await asyncio.gather(*(impatient(engine, *which) for which in zip(programs, patience, strict=True)))
-        engine.engine_thread.settle()
+        engine.engine_thread.empty_inbox()
         assert engine.usage.waiting == 0
         assert [s for s in engine.cache.segments() if s.pins] == []
         engine.check_integrity()
@@ -465,7 +465,7 @@ async def test_whoever_is_cancelled_leaves_nothing_behind(make, wanted):
         beside.cancel()
         with pytest.raises(asyncio.CancelledError):
             await beside
-        engine.engine_thread.settle()
+        engine.engine_thread.empty_inbox()
         assert engine.scheduler.jobs == []
         (reply,) = await engine.generate([ask(root)], Account())
         assert written(reply) == wanted[0][0]
@@ -481,7 +481,7 @@ async def test_an_engine_that_is_closed_meanwhile_ends_what_runs(make):
     engine.close()
     with pytest.raises(EngineError, match="the engine is closed"):
         await task
-    engine.engine_thread.settle()
+    engine.engine_thread.empty_inbox()
     assert engine.scheduler.jobs == []
     assert [s for s in engine.cache.segments() if s.pins] == []
     engine.check_integrity()

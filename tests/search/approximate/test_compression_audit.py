@@ -116,7 +116,7 @@ def test_a_search_finds_the_same_whatever_others_have_left_or_are_doing(policy):
     with load_engine(compress=compress, **memory) as engine:
         first = solve("game24", "4 5 6 10", engine=engine, rksc=RKSC(audit=0.0), **SEARCH)
         assert first.ledger.compression.rows > 0
-        engine.engine_thread.settle()
+        engine.engine_thread.empty_inbox()
         assert engine.usage.kv_bytes == 0  # nobody would ever read on from there
         solve("game24", "4 5 6 10", engine=engine, seed=1, **SEARCH)
         again = solve("game24", "4 5 6 10", engine=engine, rksc=RKSC(audit=0.0), **SEARCH)
@@ -125,7 +125,7 @@ def test_a_search_finds_the_same_whatever_others_have_left_or_are_doing(policy):
             same = {"rksc": RKSC(audit=0.0), **SEARCH}
             for outcome in solve_many("game24", ["4 5 6 10"] * 3, engine=engine, concurrency=3, **same):
                 assert outcome.result.tree == first.tree
-        engine.engine_thread.settle()
+        engine.engine_thread.empty_inbox()
         assert engine.usage.kv_bytes == 0
         engine.check_integrity()
 
@@ -167,7 +167,7 @@ async def test_a_search_that_is_cancelled_leaves_nothing_either(passes):
         searching.cancel()
         with pytest.raises(asyncio.CancelledError):
             await searching
-        engine.engine_thread.settle()
+        engine.engine_thread.empty_inbox()
         assert engine.usage.kv_bytes == 0
         engine.check_integrity()
 
