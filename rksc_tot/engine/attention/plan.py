@@ -1,10 +1,9 @@
-"""One forward pass: which tokens, at which positions, into which slots, seeing which slots.
+"""The plan of one forward pass: its tokens, their positions and slots, and the slots that each of them attends to.
 
 A *block* is a run of new tokens at the end of one path: a chunk of a prompt, one sampled token, a verifier's question. For
-attention it is cut into *pieces*, and pieces of about the same size form a *group*. What a group's pieces see comes in parts
-(:mod:`rksc_tot.engine.attention.prefix_groups`): ancestors that several of them share are read once for all of those,
-and the rest of a
-piece's ancestors and the piece itself are its *private* keys, padded to the longest of the group.
+attention it is cut into *pieces*; pieces of about the same size form a *group*. The keys of a group come in parts
+(:mod:`rksc_tot.engine.attention.prefix_groups`). Ancestors that several pieces share are read once for all of them. The other
+ancestors of a piece and its own rows are its *private* keys, padded to the longest of the group.
 
 ::
 
@@ -13,11 +12,11 @@ piece's ancestors and the piece itself are its *private* keys, padded to the lon
              private          p p r r ·              ancestors left, own rows (causal), padding
                               p r r · ·
 
-**Which keys make up one product does not depend on the company.** A path has *seams*: every 128 positions up to the end of
-its prompt, there, and every 128 positions from there on. Weights times values are added up from seam to seam, in order (what
-comes after a long prompt takes that in one step), so a row's result is the same to the last bit whether its ancestors are
-shared with others or not, in which chunks they were computed, and who else is in the pass (where the products themselves keep
-to that, which the engine finds out when a model is loaded).
+**The keys of one product do not depend on the rest of the batch.** A path has *tile boundaries*: every 128 positions up to the
+end of its prompt, at that end, and every 128 positions after it. Weights times values are added up tile by tile, in order; a
+long prompt is one tile for the rows after it. So a row's result has the same last bit whether its ancestors are shared or not,
+in whatever chunks they were computed, and beside any other rows. This holds where the matrix products have that property too,
+which the engine tests when it loads a model (:mod:`rksc_tot.engine.attention.matmul`).
 """
 
 from __future__ import annotations
@@ -31,24 +30,24 @@ from torch import Tensor
 from rksc_tot.cache.prefix_tree import Segment
 
 TILE = 128
-"""Positions from one seam to the next. In products over more keys than this, MKL's order of summation depends on how many."""
+"""Positions from one tile boundary to the next. Over more keys than this, MKL's order of summation depends on their number."""
 LEAST_PROMPT = 32
-"""Shorter prompts have no seam at their end: reading them with each piece is cheaper than a product of their own."""
+"""Shorter prompts have no tile boundary at their end: reading them with each piece is cheaper than a separate product."""
 WORTH = 256
-"""Keys times rows that see them, from which a product of their own costs less than copying them to each piece."""
+"""Keys times rows that attend to them, from which a separate product costs less than copying the keys to each piece."""
 LONG_PROMPT = 1024
-"""From this many tokens on a prompt is one product for whatever comes after it."""
-FAR = 1 << 30  # a position nobody sees
+"""A prompt of so many tokens or more is one tile for all rows after it."""
+FAR = 1 << 30  # a position that no row attends to
 
 
 def tile_start(position: int, prompt: int) -> int:
-    """The last seam at or before a position of a path whose prompt ends at ``prompt``."""
+    """The last tile boundary at or before a position of a path whose prompt ends at ``prompt``."""
     first = prompt if LEAST_PROMPT <= prompt <= position else 0
     return first + (position - first) // TILE * TILE
 
 
 def tile_end(position: int, prompt: int) -> int:
-    """The first seam after a position."""
+    """The first tile boundary after a position."""
     following = tile_start(position, prompt) + TILE
     return prompt if prompt >= LEAST_PROMPT and position < prompt < following else following
 
@@ -69,13 +68,13 @@ class Block:
 
 
 class Piece(NamedTuple):
-    """Rows of one block between two seams."""
+    """Rows of one block between two tile boundaries."""
 
     block: Block
     row: int  # number of its first row in the pass
     start: int  # position of that
     slots: list[int]
-    tile: int  # the last seam of its path before it: what comes before may be shared with others
+    tile: int  # the last tile boundary of its path before it; keys before that may be shared
 
     @property
     def in_prompt(self) -> bool:
@@ -83,7 +82,7 @@ class Piece(NamedTuple):
         return self.start < self.block.prompt
 
     def context(self, first: int, stop: int) -> tuple[list[int], list[int]]:
-        """Slots and positions of what is kept of the ancestors' tokens at positions ``first`` to ``stop``."""
+        """Slots and positions of the ancestors' resident tokens at positions ``first`` to ``stop``."""
         slots: list[int] = []
         positions: list[int] = []
         for segment in self.block.lineage:
@@ -98,13 +97,13 @@ class Piece(NamedTuple):
 
 @dataclass(slots=True)
 class KeySet:
-    """``C`` sets of ``T`` keys, each seen by ``P`` pieces of a group."""
+    """``C`` sets of ``T`` keys; ``P`` pieces of a group attend to each set."""
 
     pieces: slice | Tensor  # [C * P] index into the group's pieces; padding repeats one
     sets: int  # C
     slots: slice | Tensor  # [C * T]
     positions: Tensor  # [C, T]; FAR where padded
-    hides: bool  # whether some keys are hidden from some rows, whatever the window
+    hides: bool  # whether some keys are hidden from some rows, with or without a window
     members: slice | Tensor  # the pieces without padding
     real: Tensor | None = None  # which of the C * P those are; None: all
     step: int = TILE  # keys of one product of weights and values
@@ -151,20 +150,15 @@ class PieceGroup:
 class Plan:
     """Everything the model and the attention function need for one pass of ``Q`` rows.
 
-    The first ``count`` are the blocks' rows; the others are there for the sake of alignment and are stored nowhere.
+    The first ``n`` rows are those of the blocks. The other rows only pad the batch and are stored nowhere.
     """
 
     ids: Tensor  # [1, Q]
     positions: Tensor  # [1, Q]
-    slots: Tensor  # [count]
-    logits_at: Tensor  # [n] rows whose logits are wanted
+    slots: Tensor  # [n]
+    logits_at: Tensor  # rows whose logits are wanted
     blocks: list[Block]
     groups: list[PieceGroup]
-
-    @property
-    def count(self) -> int:
-        """Rows of the blocks."""
-        return len(self.slots)
 
     def pad(self, rows: int) -> None:
         """Repeat the last row until there are ``rows``."""

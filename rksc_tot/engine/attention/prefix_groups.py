@@ -1,6 +1,6 @@
-"""Which ancestors the pieces of a group read together: the tree of what they share, and what a product of its own is worth.
+"""Which ancestors the pieces of a group read together.
 
-Ideas: one product for all who share a prefix (Hydragen, https://arxiv.org/abs/2402.05099), on every level of the tree and
+Ideas: one product for all rows that share a prefix (Hydragen, https://arxiv.org/abs/2402.05099), on every level of the tree and
 split where it forks (DeFT, https://arxiv.org/abs/2404.00242), short nodes merged into others (FastTree, MLSys 2025).
 """
 
@@ -23,7 +23,7 @@ _end = attrgetter("end")
 
 
 class Shared(NamedTuple):
-    """Keys from position ``first`` to ``stop``, which the pieces ``low`` to ``high`` have in common."""
+    """Keys from position ``first`` to ``stop``, which the pieces ``low`` to ``high`` share."""
 
     low: int
     high: int
@@ -35,7 +35,7 @@ def group(pieces: Sequence[Piece], device: torch.device) -> PieceGroup:
     """A group of pieces, ordered so that those with common ancestors are neighbours."""
     if any(piece.tile for piece in pieces):
         pieces = sorted(pieces, key=_place)
-    known = [0] * len(pieces)  # up to where the ancestors of each are in a part
+    known = [0] * len(pieces)  # up to this position the ancestors of each piece are in a part
     short: dict[int, list[Shared]] = {}  # prompts, by about how many pieces share one
     parts: list[KeySet] = []
     for found in _shared(pieces, 0, len(pieces), 0):
@@ -53,9 +53,9 @@ def _place(piece: Piece) -> tuple[int, bool, list[int], int]:
 
 
 def _shared(pieces: Sequence[Piece], low: int, high: int, done: int) -> Iterator[Shared]:
-    """What is worth reading together of paths that are the same up to the seam ``done``: above before below.
+    """The keys that are worth reading together, of paths that are equal up to the tile boundary ``done``; ancestors first.
 
-    The prompt of rows that come after it is always read as such, since there is a seam at its end.
+    The prompt is always read by itself for rows after it, since there is a tile boundary at its end.
     """
     while low < high:
         one = pieces[low]
@@ -81,20 +81,20 @@ def _shared(pieces: Sequence[Piece], low: int, high: int, done: int) -> Iterator
 
 
 def _goes_on(piece: Piece, one: Piece, tile: int) -> bool:
-    """Whether a piece comes after a seam of its path, up to which that is the path of another."""
+    """Whether a piece comes after a tile boundary, up to which its path equals that of ``one``."""
     alike = piece.block.prompt == one.block.prompt and piece.in_prompt == one.in_prompt
     return alike and piece.tile >= tile and _at(piece, tile) is _at(one, tile)
 
 
 def _at(piece: Piece, position: int) -> Segment | None:
-    """The segment that holds the token before a position; a path is the same up to there if that is."""
+    """The segment that holds the token before a position. Paths with the same segment there are equal up to there."""
     lineage = piece.block.lineage
     n = bisect_right(lineage, position - 1, key=_end)
     return lineage[n] if n < len(lineage) else None
 
 
 def _part(pieces: Sequence[Piece], sets: Sequence[Shared], device: torch.device) -> KeySet:
-    """Sets of shared keys as one part: a set after the other, padded to the longest and to the most pieces."""
+    """Sets of shared keys as one part: one set after the other, padded to the longest set and to the most pieces."""
     most = max(one.high - one.low for one in sets)
     contexts = [pieces[one.low].context(one.first, one.stop) for one in sets]
     longest = max(1, *(len(found) for found, _ in contexts))
@@ -124,7 +124,7 @@ def _part(pieces: Sequence[Piece], sets: Sequence[Shared], device: torch.device)
 
 
 def _private(pieces: Sequence[Piece], known: Sequence[int], device: torch.device) -> KeySet:
-    """What is left of each piece's ancestors, and its own rows."""
+    """The private part: ancestors of each piece that no other part holds, and its own rows."""
     contexts = [piece.context(first, piece.start) for piece, first in zip(pieces, known, strict=True)]
     longest = _enough(max(len(found) + len(piece.slots) for piece, (found, _) in zip(pieces, contexts, strict=True)))
     slots: list[int] = []
@@ -144,7 +144,7 @@ def _private(pieces: Sequence[Piece], known: Sequence[int], device: torch.device
 
 
 def _enough(keys: int) -> int:
-    """The fewest keys, from this many on, with which no product from seam to seam has fewer than :data:`LEAST_KEYS`."""
+    """The least number of keys, at least this many, with which no product of a tile has fewer than :data:`LEAST_KEYS`."""
     return keys + max(0, LEAST_KEYS - keys % TILE) if keys % TILE else keys
 
 
@@ -170,5 +170,5 @@ def _group(pieces: Sequence[Piece], parts: list[KeySet], device: torch.device) -
 
 
 def as_index(numbers: list[int], device: torch.device) -> slice | Tensor:
-    """A slice where it will do: it makes a view."""
+    """The numbers as a slice if they are consecutive, since a slice makes a view; else as a tensor."""
     return slice(numbers[0], numbers[-1] + 1) if is_run(numbers) else torch.tensor(numbers, device=device)

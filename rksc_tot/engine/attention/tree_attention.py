@@ -1,10 +1,9 @@
-"""Attention over a tree: shared ancestors as one product for all who share them, the private rest batched, one softmax.
+"""Attention over a tree: shared ancestors as one product for all rows that share them, private keys batched, one softmax.
 
 The function is registered with transformers' ``AttentionInterface``; no model code is changed and no kernel is written.
 Query heads that share a key head are folded into the query rows, so keys are never expanded. Sums over keys are taken so that
-they do not depend on who shares what (see :mod:`rksc_tot.engine.attention.plan`): the normaliser in double precision,
-weights times
-values from seam to seam.
+they do not depend on which ancestors are shared (see :mod:`rksc_tot.engine.attention.plan`): the normaliser in double
+precision, weights times values tile by tile.
 """
 
 from __future__ import annotations
@@ -27,11 +26,11 @@ from rksc_tot.engine.attention.plan import TILE, KeySet, PieceGroup, Plan
 from rksc_tot.engine.attention.vector_padding import in_whole_vectors
 
 Note = Callable[[Tensor, Tensor, Tensor], None]
-"""Takes slots ``[n]``, the attention each key head paid them ``[Hk, n]``, and how often they were in sight ``[n]``."""
+"""Takes slots ``[n]``, the attention of each key head to them ``[Hk, n]``, and how many rows could attend to each ``[n]``."""
 
 
 class Tree:
-    """What a forward pass hands to the attention function of every layer."""
+    """The plan, the arena and scratch memory, which a forward pass hands to the attention function of every layer."""
 
     __slots__ = ("arena", "plan", "scratch")
 
@@ -46,9 +45,9 @@ BITS = math.log2(math.e)
 
 
 class Scratch:
-    """Memory for scores that all layers and passes use again, since asking the system for it takes longer than filling it.
+    """Memory for scores, reused by all layers and passes: allocating it takes longer than filling it.
 
-    It grows to what a group of pieces needs, but keeps no more than :data:`MOST`; beyond, memory is asked for each time.
+    It grows to the need of the largest group of pieces, up to :data:`MOST`; larger requests are allocated each time.
     """
 
     MOST = 64 << 20  # elements
@@ -73,7 +72,7 @@ class Scratch:
 
 
 def exp2_(scores: Tensor) -> Tensor:
-    """Powers of two in place of scores from :meth:`Scratch.take`, all by the same instructions, and of what is behind them."""
+    """Replace scores from :meth:`Scratch.take`, and the padding behind them, by powers of two, in whole vectors only."""
     count = in_whole_vectors(scores.numel())
     scores.as_strided((count,), (1,)).exp2_()
     return scores
@@ -96,7 +95,7 @@ def tree_attention(
     if tree is None:
         raise EngineError("the model does not pass the tree plan on to its attention")
     layer, observed, plan = int(module.layer_idx), tree.arena.observed, tree.plan  # type: ignore[arg-type]
-    keys, values = tree.arena.write(layer, key[0, :, : plan.count], value[0, :, : plan.count], plan.slots)
+    keys, values = tree.arena.write(layer, key[0, :, : len(plan.slots)], value[0, :, : len(plan.slots)], plan.slots)
     if observed is not None and layer == min(tree.arena.keys):
         observed.forget(plan.slots)
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
@@ -124,7 +123,7 @@ def _attend(
     note: Note | None,
     scratch: Scratch,
 ) -> Tensor:
-    """Attention output of a group's real rows, ``[n, Hq, Dv]``. ``N = G * R`` rows of a piece meet a key head."""
+    """Attention output of a group's real rows, ``[n, Hq, Dv]``. Each key head has ``N = G * R`` query rows of a piece."""
     pieces, width = group.queries.shape
     heads, per = keys.shape[0], query.shape[0] // keys.shape[0]  # Hk, G
     n = per * width
@@ -151,14 +150,14 @@ def _by_products(
     note: Note | None,
     scratch: Scratch,
 ) -> Tensor:
-    """``[Hk, B, N, Dv]``: the product of queries and keys, one softmax over all parts, and that of weights and values.
+    """``[Hk, B, N, Dv]``: queries times keys, one softmax over all parts, weights times values.
 
-    ``W >= N``: rows without meaning are added where a piece has too few by itself.
+    ``W >= N``: rows of zeros are added where a piece has fewer than a product needs.
     """
     heads, pieces, whole, _ = q.shape
     scratch.reset()
-    seen = [_partial(part, group, q, n, keys, window, softcap, scratch) for part in group.parts]
-    *shared, private = seen  # all pieces are in the private part
+    parts = [_partial(part, group, q, n, keys, window, softcap, scratch) for part in group.parts]
+    *shared, private = parts  # all pieces are in the private part
     top = private.scores.amax(-1).view(heads, pieces, whole)
     for part in shared:
         part.join(top, part.scores.amax(-1), torch.maximum)
@@ -168,7 +167,7 @@ def _by_products(
         )  # [Hk, 1, N]
         top[:, :, :n] = torch.maximum(top[:, :, :n], sink)
 
-    for part in seen:
+    for part in parts:
         exp2_(part.scores.sub_(part.of(top[..., None])))
     total = _sums(private.scores, TILE).double().view(top.shape)
     for part in shared:
@@ -177,17 +176,17 @@ def _by_products(
         total[:, :, :n] += (sink - top[:, :, :n]).exp2()
 
     out = values.new_zeros(heads, pieces, whole, values.shape[-1], dtype=top.dtype)
-    for part in seen:  # in the order of positions
+    for part in parts:  # in the order of positions
         part.add_values(out, values)
     if note is not None:
-        for part in seen:
+        for part in parts:
             _observe(note, part, group, part.scores / part.of(total[..., None]), n, window)
     return (out[:, :, :n] / total[:, :, :n, None].to(out.dtype)).to(values.dtype)
 
 
 @dataclass(slots=True)
 class PartialAttention:
-    """What a part's pieces see of it: ``scores [Hk * C, P * W, T]`` in bits, later weights; -inf where a key is hidden.
+    """Attention of pieces to one part: ``scores [Hk * C, P * W, T]`` in bits, later weights; -inf where a key is hidden.
 
     ``each``: rows of a piece that take part, ``N`` or ``W``.
     """
@@ -206,7 +205,7 @@ class PartialAttention:
         return _of_part(self.part, self.each, all_of)
 
     def join(self, all_of: Tensor, found: Tensor, how: Callable[..., Tensor]) -> None:
-        """Join what the part's pieces found, ``[Hk * C, P * each, …]``, with what is known of all, ``[Hk, B, W, …]``."""
+        """Combine the result of the part's pieces, ``[Hk * C, P * each, …]``, with that of all pieces, ``[Hk, B, W, …]``."""
         own = all_of[:, self.part.members, : self.each]
         found = found.view(all_of.shape[0], -1, *own.shape[2:])  # [Hk, C * P, each, …]
         if self.part.real is not None:
@@ -216,7 +215,7 @@ class PartialAttention:
             all_of[:, self.part.members, : self.each] = own
 
     def add_values(self, out: Tensor, values: Tensor) -> None:
-        """Add the weighted values to ``out [Hk, B, W, Dv]``, from seam to seam."""
+        """Add the weighted values to ``out [Hk, B, W, Dv]``, tile by tile."""
         values = gather(values, self.part.slots).reshape(self.scores.shape[0], self.scores.shape[-1], -1)
         values = values.to(self.scores.dtype)
         rows = self.of(out)
@@ -262,7 +261,7 @@ def _cap(scores: Tensor, softcap: float) -> Tensor:
 
 
 def _sums(weights: Tensor, step: int) -> Tensor:
-    """``[sets, rows]`` over keys, added up from seam to seam as values are."""
+    """``[sets, rows]``: sums over keys, added up tile by tile as values are."""
     if step > TILE:
         return weights.sum(-1)
     missing = -weights.shape[-1] % TILE
@@ -276,7 +275,7 @@ def _sums(weights: Tensor, step: int) -> Tensor:
 def _observe(
     note: Note, seen: PartialAttention, group: PieceGroup, weights: Tensor, n: int, window: int | None
 ) -> None:
-    """Note what a group's real rows looked at: ``weights [Hk * C, P * each, T]``."""
+    """Report the attention of a group's real rows: ``weights [Hk * C, P * each, T]``."""
     part = seen.part
     pieces, width = group.queries.shape
     heads = len(weights) // part.sets

@@ -1,20 +1,20 @@
-"""How torch shares out pointwise work on the CPU, and what to do for the results not to depend on it.
+"""Padding that keeps pointwise results independent of the batch on the CPU.
 
-Threads get equal chunks, and the odd elements at the end of a chunk are computed by other instructions than whole vectors, with
-other last bits. Where every chunk is whole vectors, an element's result depends on nothing but the element.
+torch gives each thread a chunk of the elements. The odd elements at the end of a chunk are computed by other instructions than
+whole vectors, with other last bits. If every chunk is whole vectors, an element's result depends on the element alone.
 """
 
 from __future__ import annotations
 
 import torch
 
-GRAIN = 32768  # elements torch gives a thread at least
-GELU = 16384  # from more elements than this on, GELU is shared out among all threads
+GRAIN = 32768  # the fewest elements that torch gives to a thread
+GELU = 16384  # with more elements than this, GELU uses all threads
 VECTOR = 32  # elements, two of the widest vectors
 
 
 def steady_rows(rows: int, width: int) -> int:
-    """The fewest rows of ``width`` elements, from this many on, that fall into chunks of whole vectors."""
+    """The least number of rows of ``width`` elements, at least ``rows``, that gives every thread whole vectors."""
     for more in range(rows, rows + VECTOR * torch.get_num_threads()):
         if _whole(more * width):
             return more
@@ -22,7 +22,7 @@ def steady_rows(rows: int, width: int) -> int:
 
 
 def in_whole_vectors(elements: int) -> int:
-    """The fewest elements, from this many on, that fall into chunks of whole vectors."""
+    """The least number of elements, at least ``elements``, that gives every thread whole vectors."""
     elements = -(-elements // VECTOR) * VECTOR
     while not _whole(elements):
         elements += VECTOR

@@ -132,7 +132,7 @@ class Forward:
         self.arena.reserve(extent)
         if self.route == "fast":
             if self.packed and not watchers:
-                plan.pad(steady_rows(plan.count, self.width))
+                plan.pad(steady_rows(len(plan.slots), self.width))
             tree = Tree(plan, self.arena, self._scratch)
             arguments: dict[str, Any] = {"use_cache": False, "tree": tree}
         else:

@@ -59,7 +59,7 @@ class Scheduler:
         self.most = max_rows
         """Rows of a pass now: fewer than ``max_rows`` after one ran out of memory."""
         self._fair_share = FairShare()
-        self._crowded: set[int | None] = set()  # ids of accounts whose running jobs had no room in the last pass; None: all accounts
+        self._crowded: set[int | None] = set()  # ids of accounts whose jobs had no room in the last pass; None: all
         self._since_full = 0  # passes since memory ran out
         self._table: Tensor | None = None  # logits of the last pass
         self._row: dict[Segment, int] = {}  # the row of each segment in it
@@ -169,8 +169,10 @@ class Scheduler:
             if _out_of_memory(error) and rows > 1:
                 self._back_off(rows, claims)
                 return
-            failure = EngineError(f"the forward pass failed: {type(error).__name__}: {error}")
-            failure.__cause__ = error
+            failure = error
+            if not isinstance(error, EngineError):  # else it says already what to do
+                failure = EngineError(f"the forward pass failed: {type(error).__name__}: {error}")
+                failure.__cause__ = error
             self.fail({made.job for made in claims}, failure)
             return
         self.passes += 1

@@ -150,9 +150,9 @@ def test_a_group_attends_to_what_each_row_sees(prompts, branches, tokens, per, w
     plan = build(blocks, CPU)
     torch.manual_seed(0)
     keys, values = torch.randn(2, heads, extent, size)
-    query = torch.randn(heads * per, plan.count, size)
+    query = torch.randn(heads * per, len(plan.slots), size)
     sink = torch.randn(heads * per) if sinks else None
-    out = torch.full((plan.count, heads * per, size), math.nan)
+    out = torch.full((len(plan.slots), heads * per, size), math.nan)
     for group in plan.groups:
         pieces, width = group.queries.shape
         q = query[:, group.rows].view(heads, per, pieces, width, size).transpose(1, 2)

@@ -50,10 +50,13 @@ THOUGHTS = st.one_of(st.sampled_from((1, 2, 3, 127, 128, 129, 131)), st.integers
 TREES = st.tuples(st.sampled_from(PROMPTS), st.lists(st.tuples(st.integers(0, 6), THOUGHTS), min_size=1, max_size=5))
 """Length of the prompt; of each thought, what it comes after (0: the prompt, n: the nth thought) and its length."""
 FOREST = st.lists(TREES, min_size=2, max_size=3)
-PAST_A_SEAM = [(33, [(0, 131), (0, 145), (1, 2)]), (100, [(0, 3)])]  # few keys after a seam, alone and beside more
+PAST_A_TILE = [
+    (33, [(0, 131), (0, 145), (1, 2)]),
+    (100, [(0, 3)]),
+]  # few keys after a tile boundary, alone and beside more
 SEVERAL_PROMPTS = [(129, [(0, 4), (0, 9)]), (200, [(0, 5), (0, 9), (0, 2)]), (40, [(0, 3)])]  # read as one, padded
 TWO_LEVELS = [(300, [(0, 160), (0, 150), (1, 4), (1, 7), (2, 3), (2, 5)]), (1100, [(0, 9), (0, 3)])]
-FORESTS = (PAST_A_SEAM, SEVERAL_PROMPTS, TWO_LEVELS)
+FORESTS = (PAST_A_TILE, SEVERAL_PROMPTS, TWO_LEVELS)
 PHASES = (Phase.generate,)  # a tree is quickly read, and slowly shrunk
 
 

@@ -1,4 +1,4 @@
-"""Which keys a pass reads together: each of a path once, in order, cut at the seams of that path, shared where it pays."""
+"""Which keys a pass reads together: each of a path once, in order, cut at the tile boundaries of that path, shared where it pays."""
 
 import random
 
@@ -67,7 +67,7 @@ def read(plan):
             yield rows[piece * width], count, keys
 
 
-def seams(prompt, stop):
+def tile_boundaries(prompt, stop):
     """Where the products of a row after ``prompt`` tokens, at ``stop - 1``, begin."""
     found, at = [0], 0
     while (at := tile_end(at, prompt)) < stop:
@@ -89,7 +89,7 @@ def test_every_piece_reads_every_key_of_its_path_once_in_products_that_depend_on
         path = [slot for segment in block.lineage for slot in segment.slots]
         assert [slot for _, slots, _ in keys for slot in slots] == path[:stop]
         begins = [at for positions, _, step in keys for at in positions[::step]]
-        assert begins == seams(block.prompt, stop)
+        assert begins == tile_boundaries(block.prompt, stop)
     assert sorted(reached) == list(range(len(of_row)))
 
 
