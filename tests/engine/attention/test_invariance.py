@@ -53,7 +53,7 @@ FOREST = st.lists(TREES, min_size=2, max_size=3)
 PAST_A_TILE = [
     (33, [(0, 131), (0, 145), (1, 2)]),
     (100, [(0, 3)]),
-]  # few keys after a tile boundary, alone and beside more
+]  # few keys after a boundary, alone and beside more
 SEVERAL_PROMPTS = [(129, [(0, 4), (0, 9)]), (200, [(0, 5), (0, 9), (0, 2)]), (40, [(0, 3)])]  # read as one, padded
 TWO_LEVELS = [(300, [(0, 160), (0, 150), (1, 4), (1, 7), (2, 3), (2, 5)]), (1100, [(0, 9), (0, 3)])]
 FORESTS = (PAST_A_TILE, SEVERAL_PROMPTS, TWO_LEVELS)

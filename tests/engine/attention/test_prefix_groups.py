@@ -1,4 +1,4 @@
-"""Which keys a pass reads together: each of a path once, in order, cut at the tile boundaries of that path, shared where it pays."""
+"""Which keys a pass reads together: each of a path once, in order, cut at tile boundaries, shared where it pays."""
 
 import random
 

@@ -199,7 +199,7 @@ def test_weights_that_change_during_a_request_end_it(model):
 
         engine.forward.run = changing
         request = GenerateRequest(handle, stream_keys(range(2)), Sampling(), 9)
-        with pytest.raises(EngineError, match="^the model's weights or adapters have changed"):
+        with pytest.raises(EngineError, match=r"^the model's weights or adapters have changed"):
             asyncio.run(engine.generate([request], Account()))
 
 
