@@ -1,7 +1,7 @@
 """A task of your own: ``python examples/chat_task.py [FOLDER]``.
 
 With the folder of a chat model the task is a word problem in chat messages. Without a folder the same search runs on the
-built-in model, which only knows the game of 24 and needs another prompt.
+built-in model, which is trained on the game of 24 only and needs another prompt.
 """
 
 import re
@@ -14,7 +14,7 @@ INSTRUCTION = "Solve the problem step by step, one step a line. End with a line 
 
 
 def word_problem():
-    """Messages for the prompt, a rule for the end, and how to read the answer."""
+    """Chat messages as the prompt, a rule for complete paths, and a parser of the answer."""
     return function_task(
         prompt=lambda question: [{"role": "user", "content": f"{INSTRUCTION}\n\n{question}"}],
         is_solution=lambda question, path: "answer:" in path[-1].text.lower() if path else False,

@@ -11,7 +11,7 @@ class BestFirst(Strategy):
     Parameters
     ----------
     k : int
-        Thoughts drawn from each node.
+        Thoughts generated after each node.
     """
 
     name: ClassVar[str] = "best_first"
@@ -32,7 +32,7 @@ class BestFirst(Strategy):
 def main() -> None:
     engine = load_engine()
     for strategy in (BestFirst(), "bfs"):
-        engine.clear()  # so that each strategy pays for its own tokens
+        engine.clear()  # so that no strategy reuses KV of the other
         result = solve("game24", "4 5 6 10", engine=engine, strategy=strategy)
         name = strategy if isinstance(strategy, str) else strategy.name
         ledger = result.ledger

@@ -7,7 +7,7 @@ PUZZLES = ["4 5 6 10", "1 3 4 6", "2 5 8 11"]
 
 @verifier
 def near_24(problem, path):
-    """Higher is better: states that hold a number near 24 first."""
+    """Higher is better: states with a number near 24 come first."""
     return 1 / (1 + min(abs(24 - number) for number in path.state))
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rksc_tot.api.check.check_task import check_task
-    from rksc_tot.api.jsonl import read_results
+    from rksc_tot.api.jsonl_reader import read_results
     from rksc_tot.api.outcomes import Outcome, Problem
     from rksc_tot.api.result import Result
     from rksc_tot.api.solve import asolve, astream, solve, stream
@@ -91,7 +91,7 @@ __all__ = [
 
 _HOME = {
     "api.check.check_task": ("check_task",),
-    "api.jsonl": ("read_results",),
+    "api.jsonl_reader": ("read_results",),
     "api.outcomes": ("Outcome", "Problem"),
     "api.result": ("Result",),
     "api.solve": ("asolve", "astream", "solve", "stream"),

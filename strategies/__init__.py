@@ -1,4 +1,4 @@
-"""Search strategies: one paper, one file."""
+"""Search strategies, one paper a file."""
 
 from rksc_tot.strategies.base import STRATEGIES, Strategy
 from rksc_tot.strategies.beam import Beam

@@ -1,8 +1,8 @@
-"""The base class of strategies, and the registry.
+"""The base class and the registry of strategies.
 
-To add one: a frozen model whose fields are the paper's hyper-parameters, with one ``async def run(search)`` that calls
-nothing but the search; name it in ``STRATEGIES``, or in the entry-point group ``rksc_tot.strategies`` of your own package.
-The tests in ``tests/strategies`` then run it through the contract.
+To add a strategy, write a frozen model whose fields are the paper's hyper-parameters, with one method ``async def run(search)``
+that calls the search only. Add it to ``STRATEGIES``, or to the entry-point group ``rksc_tot.strategies`` of your package. The
+contract tests in ``tests/strategies`` then cover it.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from rksc_tot.search import Search
 
 
 class Strategy(Settings):
-    """Decides which nodes are expanded, scored, kept and handed in. It has no state: one object serves many searches."""
+    """Decides which nodes to expand, score, keep and finish. Strategies are stateless: one object serves many searches."""
 
     kind = "strategy"
     name: ClassVar[str] = ""
 
     async def run(self, search: Search) -> None:
-        """Grow the tree of ``search`` and hand in complete paths with ``search.finish``.
+        """Expand the tree of ``search`` and hand in complete paths with ``search.finish``, until nothing is left to try.
 
-        Returns when there is nothing left to try. BudgetReached may pass through: what was handed in until then counts.
+        BudgetReached need not be caught: complete paths that were handed in before it count.
         """
         raise NotImplementedError
 

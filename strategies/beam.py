@@ -1,6 +1,6 @@
 """Beam search over thoughts: self-evaluation guided beam search, Xie et al. 2023, https://arxiv.org/abs/2305.00633.
 
-Of that paper the accumulated score of a path is taken, without the stochastic pruning.
+Implements the accumulated score of a path, without the paper's stochastic pruning.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from rksc_tot.core.tree import Node
 from rksc_tot.search import Search
 from rksc_tot.strategies.base import Strategy
 
-Total = tuple[float, int]  # sum so far, of how many
+Total = tuple[float, int]  # sum and number of terms
 
 
 class Beam(Strategy):
-    """Beam search: a path ranks by all its thoughts, where BFS looks at the last one only.
+    """Beam search: ranks a path by all its thoughts; BFS ranks it by the last thought only.
 
-    ``by="score"`` adds up the verifier's scores, a thought each; ``by="likelihood"`` the log-probabilities, a token each, and
-    asks no verifier. ``reduce`` takes their sum or their mean (length-normalised).
+    ``by="score"`` adds up the verifier's scores of the thoughts. ``by="likelihood"`` adds up the log-probabilities of the tokens
+    and calls no verifier. ``reduce`` is their sum or their mean (length-normalised).
     """
 
     name: ClassVar[str] = "beam"
@@ -30,7 +30,7 @@ class Beam(Strategy):
     reduce: Literal["mean", "sum"] = "mean"
 
     async def run(self, search: Search) -> None:
-        """Extend every path of the beam, keep the best ``b`` by their totals."""
+        """Extend every path of the beam and keep the best ``b`` by their totals."""
         totals: dict[int, Total] = {search.root.id: (0.0, 0)}
 
         def value(node: Node) -> float:

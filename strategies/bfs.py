@@ -11,10 +11,10 @@ from rksc_tot.strategies.base import Strategy
 
 
 class BFS(Strategy):
-    """ToT-BFS: a frontier of the ``b`` best states, ``k`` thoughts after each.
+    """ToT-BFS: expands the ``b`` best states of each level by ``k`` thoughts.
 
-    Complete paths compete with the unfinished ones of their level and are handed in when they are kept; the answer is that
-    of the best-scored one. No answer is checked.
+    Complete paths compete with the unfinished ones of their level, and are handed in if they are kept. The answer is that of
+    the complete path with the best score. Answers are not checked during the search.
     """
 
     name: ClassVar[str] = "bfs"
@@ -22,7 +22,7 @@ class BFS(Strategy):
     k: int = Field(5, ge=1, le=1_000_000, description="thoughts generated after each state")
 
     async def run(self, search: Search) -> None:
-        """Algorithm 1: S_t is ``frontier``, S'_t ``children``, V_t the scores."""
+        """Algorithm 1: S_t is ``frontier``, S'_t is ``children``, V_t are the scores."""
         frontier = [search.root]
         while frontier:
             children = await search.expand(frontier, self.k)

@@ -11,21 +11,21 @@ from rksc_tot.strategies.base import Strategy
 
 
 class Chain(Strategy):
-    """Chain of thought: one path, every token the likeliest."""
+    """Chain of thought: one greedy path."""
 
     name: ClassVar[str] = "cot"
 
     async def run(self, search: Search) -> None:
-        """Write one greedy chain and hand it in."""
-        for node in await draw_chains(search, 1, temperature=0.0):
+        """Generate one greedy chain and hand it in."""
+        for node in await generate_chains(search, 1, temperature=0.0):
             search.finish(node)
 
 
-async def draw_chains(search: Search, n: int, temperature: float | None = None) -> list[Node]:
-    """Draw ``n`` independent chains, all side by side; returns the ends of those that were completed.
+async def generate_chains(search: Search, n: int, temperature: float | None = None) -> list[Node]:
+    """Generate ``n`` independent chains in parallel. Returns the last nodes of the complete ones.
 
-    Chains that write the same share their nodes; ``count`` says how many came this way, and as many go on from there.
-    Equal states are not merged, or a chain would lose its own history. A budget that is used up ends the drawing.
+    Chains with equal texts share their nodes; ``count`` is the number of chains through a node. Equal states are not merged, so
+    that each chain keeps its own path. When the budget is used up, the chains completed so far are returned.
     """
     ends: list[Node] = []
     chains = [(search.root, n)]
@@ -36,5 +36,5 @@ async def draw_chains(search: Search, n: int, temperature: float | None = None) 
             ends += [child for child in children if child.finished]
             chains = [(child, child.count) for child in children if not child.finished]
     except BudgetReached:
-        pass  # the search remembers; what is complete can still be voted on or ranked
+        pass  # the complete chains can still be ranked; the search keeps the reason
     return ends

@@ -11,17 +11,17 @@ from rksc_tot.strategies.base import Strategy
 
 
 class DFS(Strategy):
-    """ToT-DFS: the most promising state first; states are pruned unless they score above ``threshold``, 0 if not set."""
+    """ToT-DFS: expands the most promising state first, and prunes states with scores not above ``threshold``."""
 
     name: ClassVar[str] = "dfs"
     k: int = Field(5, ge=1, le=1_000_000, description="thoughts generated after each state")
     threshold: float = Field(
-        0.0, allow_inf_nan=True, description="v_th, in the verifier's units; a score must be above it"
+        0.0, allow_inf_nan=True, description="v_th, in the verifier's units: states must score above it"
     )
     max_solutions: int = Field(1, ge=1, description="complete paths after which to stop")
 
     async def run(self, search: Search) -> None:
-        """Algorithm 2, with a stack in place of the recursion."""
+        """Algorithm 2, with a stack instead of recursion."""
         stack, found = [search.root], 0
         while stack and found < self.max_solutions:
             node = stack.pop()

@@ -10,21 +10,21 @@ from pydantic import Field
 
 from rksc_tot.search import Search
 from rksc_tot.strategies.base import Strategy
-from rksc_tot.strategies.chain import draw_chains
+from rksc_tot.strategies.chain import generate_chains
 
 
 class SelfConsistency(Strategy):
-    """Self-consistency: whole chains without search; the answer that most of them give wins, ties go to the better score.
+    """Self-consistency: whole chains without search; the commonest answer wins, and the score decides ties.
 
-    ``Task.normalise`` decides which answers are the same.
+    Answers are the same if ``Task.normalise`` gives the same value.
     """
 
     name: ClassVar[str] = "self_consistency"
     n: int = Field(10, ge=1, le=1_000_000, description="chains")
 
     async def run(self, search: Search) -> None:
-        """Draw, count the votes, and score only what is tied."""
-        ends = await draw_chains(search, self.n)
+        """Generate ``n`` chains, count the votes, and score only tied answers."""
+        ends = await generate_chains(search, self.n)
         votes: Counter[Hashable] = Counter()
         for node in ends:
             votes[search.vote(node)] += node.count

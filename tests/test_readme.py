@@ -35,14 +35,14 @@ def test_the_first_example_prints_what_it_says(capsys):
 
 
 def test_the_keys_of_a_results_file_are_the_documented_ones():
-    from rksc_tot.api.jsonl import OURS
+    from rksc_tot.api.jsonl_reader import RESULT_KEYS
     from rksc_tot.api.result import Result
 
     many = (ROOT / "docs" / "many.md").read_text(encoding="utf-8")
     table = many[many.index("| key |") :].partition("\n\n")[0]
-    for key in {*OURS, *Result.model_fields} - {"problem", "settings"}:
+    for key in {*RESULT_KEYS, *Result.model_fields} - {"problem", "settings"}:
         assert f"`{key}`" in table
-    reserved = ", ".join(f"`{key}`" for key in OURS)
+    reserved = ", ".join(f"`{key}`" for key in RESULT_KEYS)
     assert reserved in many
     assert reserved.replace(", `settings`", " and `settings`") in README.replace("\n", " ")
 

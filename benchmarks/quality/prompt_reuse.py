@@ -44,7 +44,6 @@ PARTS = (0.2, 0.4)  # for audits, for thresholds; the rest is held out
 DELTAS, ALPHA = (0.01, 0.02, 0.05), 0.05
 CURVE = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 SHORTLY = ("reuse_asks", "top1_agreement", "kl", "kept", "flips")
-KEEP_ALL = -1e9  # a lead no branch is below
 
 
 class Branch(NamedTuple):
@@ -118,7 +117,7 @@ async def collect(engine: TransformersEngine, quick: bool, variants: int) -> dic
                 tried = []
                 for recompute in RECOMPUTED:
                     audit = float(recompute == RECOMPUTED[-1])
-                    rule = PromptReuse(gate="lead", threshold=KEEP_ALL, recompute=recompute, audit=audit, least=1)
+                    rule = PromptReuse(threshold=None, recompute=recompute, audit=audit, least=1)
                     branch, verdict = await engine.open_variant(prompt, reference, rule, account)
                     if not verdict.kept or verdict.signals is None:
                         raise RuntimeError(f"a branch was sent back: {verdict.why}")

@@ -1,4 +1,4 @@
-"""A search watched from outside: its events one by one, and its result at the end."""
+"""Streams of the events of one search, with its result at the end."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ Start = Callable[[Callable[[Event], None]], Coroutine[Any, Any, R]]
 
 
 class _Run(Generic[R]):
-    """What both kinds of stream share.
+    """Base of both streams.
 
     Parameters
     ----------
     start : callable
-        Given the callback for events, the coroutine that searches.
+        Takes a callback for events and returns the coroutine of the search.
     """
 
-    _hint = "take its events to the end first"
+    _hint = "read its events to the end first"
 
     def __init__(self, start: Start[R]) -> None:
         self._start = start
@@ -40,17 +40,17 @@ class _Run(Generic[R]):
 
     @property
     def result(self) -> R:
-        """What the search found, the best so far if it was left early. Raises ConfigError while it has not ended."""
+        """The result, or the best so far if the loop was left early. Raises ConfigError before the search has ended."""
         if self._result is None:
             raise ConfigError("the stream has no result yet", hint=self._hint)
         return self._result
 
 
 class EventStream(_Run[R]):
-    """Events of one search in a plain ``for`` loop.
+    """Events of one search for a plain ``for`` loop.
 
-    The search works in a thread and waits for the loop, so that each event can be looked at while the tree stands still.
-    Leaving the loop early cancels the search; ``result`` is then the best so far.
+    The search runs in a thread and waits for the loop after each event, so the tree does not change during the body of the
+    loop. Leaving the loop early cancels the search; ``result`` is then the best result so far.
     """
 
     def __iter__(self) -> Iterator[Event]:
@@ -72,7 +72,7 @@ class EventStream(_Run[R]):
         async def search() -> None:
             try:
                 await self._search(put)
-            except BaseException as error:  # a SystemExit in a task would end the loop
+            except BaseException as error:  # including SystemExit, which would end the event loop
                 failure.append(error)
             with suppress(asyncio.CancelledError):
                 put(None)
@@ -96,12 +96,12 @@ class EventStream(_Run[R]):
 
 
 class AsyncEventStream(_Run[R]):
-    """Events of one search in an ``async for`` loop.
+    """Events of one search for an ``async for`` loop.
 
-    Leaving the loop early cancels the search; once ``await run.aclose()`` has seen it end, ``result`` is the best so far.
+    Leaving the loop early cancels the search. After ``await run.aclose()``, ``result`` is the best result so far.
     """
 
-    _hint = "take its events to the end first, or await its aclose()"
+    _hint = "read its events to the end first, or await its aclose()"
     _task: asyncio.Task[None] | None = None
 
     async def __aiter__(self) -> AsyncIterator[Event]:
@@ -117,7 +117,7 @@ class AsyncEventStream(_Run[R]):
         search.result()
 
     async def aclose(self) -> None:
-        """Cancel the search, and wait until it has ended; a second time is no error."""
+        """Cancel the search and wait until it has ended. A second call does nothing."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait({self._task})

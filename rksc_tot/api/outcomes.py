@@ -1,4 +1,4 @@
-"""What a run of many searches takes and gives: problems with a name, their outcomes, and the sum of it."""
+"""Inputs and outputs of a run of many searches: problems with ids, their outcomes, and the running totals."""
 
 from __future__ import annotations
 
@@ -16,31 +16,39 @@ from rksc_tot.core.task import Task
 from rksc_tot.search.limits import OWN_BUDGET
 
 RUN_BUDGET = "the run's budget"
-MOST_REASONS = 50  # of one verdict that are told apart
+MOST_REASONS = 50  # counted separately for one verdict
 Verdict = Literal["right", "wrong", "unchecked", "unanswered", "cut", "refused", "failed"]
 
-SEARCHED: tuple[Verdict, ...] = ("right", "wrong", "unchecked", "unanswered")  # to the search's own end
+SEARCHED: tuple[Verdict, ...] = (
+    "right",
+    "wrong",
+    "unchecked",
+    "unanswered",
+)  # verdicts of searches that the run did not end
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A problem with a name of its own, a text or a whole number, for :func:`solve_many`."""
+    """A problem with an id of your own for :func:`solve_many`. The id is a string or a whole number."""
 
     problem: Any
     id: str | int
 
     def __post_init__(self) -> None:
-        """Refuse what is no name."""
+        """Raise ConfigError unless the id is a string or a whole number."""
         given: object = self.id
         if not isinstance(given, str | int) or isinstance(given, bool):
-            raise ConfigError(f"the id {shown(given)} is no name", hint="give a text or a whole number")
+            raise ConfigError(f"the id is {shown(given)}", hint="give a string or a whole number")
 
 
 class Outcome(BaseModel):
-    """What became of one problem: a ``result``, or a ``failure`` in one sentence and the ``error`` behind it.
+    """The outcome of one problem: a ``result``, or a ``failure``.
 
-    ``id``: as given, else the problem's place, from 1 on. ``problem``: as given. ``error`` is not serialised; where the
-    search had begun, ``error.result`` is its best so far. ``refused``: whether the task would not take the problem.
+    * ``id``: as given, else the position of the problem, from 1.
+    * ``problem``: as given.
+    * ``failure``: the error in one sentence. ``error``: the exception, which is not serialised. If the search had begun,
+      ``error.result`` is the best result so far.
+    * ``refused``: True if ``task.validate`` refused the problem.
     """
 
     model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True)
@@ -53,10 +61,14 @@ class Outcome(BaseModel):
 
     @property
     def verdict(self) -> Verdict:
-        """The one way it came out.
+        """The outcome in one word.
 
-        ``right`` or ``wrong``: by the task's check; ``unchecked``: it did not tell; ``unanswered``: the search ended without an
-        answer; ``cut``: a budget of the whole run ended it, whatever it had so far; ``refused``: by the task; ``failed``.
+        * ``right``, ``wrong``: what ``task.check`` says of the answer.
+        * ``unchecked``: the task cannot check the answer.
+        * ``unanswered``: the search ended without an answer.
+        * ``cut``: a budget of the whole run ended the search, with or without an answer.
+        * ``refused``: the task refused the problem.
+        * ``failed``: the search raised an error.
         """
         if self.result is None:
             return "refused" if self.refused else "failed"
@@ -68,18 +80,18 @@ class Outcome(BaseModel):
 
     @property
     def reason(self) -> str | None:
-        """Why there is no answer, in a sentence; None where there is one."""
+        """Why there is no answer, in one sentence; None if there is an answer."""
         return self.failure if self.result is None else self.result.why_no_answer
 
 
 @dataclass
 class RunProgress:
-    """How problems came out, each in one way.
+    """Counts of the finished problems by verdict.
 
-    * ``checks``: whether the task has a check at all.
-    * ``verdicts``: how many problems there are of each verdict.
-    * ``limited``: searches that their own budget ended.
-    * ``reasons``: how many problems have no answer for each reason, by verdict (``unanswered``, ``failed``, ``refused``).
+    * ``checks``: True if the task has a ``check`` method.
+    * ``verdicts``: number of problems with each verdict.
+    * ``limited``: number of searches that their own budget ended.
+    * ``reasons``: for the verdicts ``unanswered``, ``failed`` and ``refused``, the number of problems for each reason.
     """
 
     checks: bool = True
@@ -89,38 +101,38 @@ class RunProgress:
 
     @property
     def finished(self) -> int:
-        """Problems with an outcome, those that were cut included."""
+        """Number of problems with an outcome, cut ones included."""
         return self.verdicts.total()
 
     @property
     def cut(self) -> int:
-        """Searches that a budget of the run ended."""
+        """Number of searches that a budget of the run ended."""
         return self.verdicts["cut"]
 
     @property
     def done(self) -> int:
-        """Problems that need not be done again."""
+        """Number of finished problems that a resumed run skips."""
         return self.finished - self.cut
 
     @property
     def failed(self) -> int:
-        """Problems that ended with an error."""
+        """Number of problems whose search raised an error."""
         return self.verdicts["failed"]
 
     @property
     def refused(self) -> int:
-        """Problems the task would not take."""
+        """Number of problems that the task refused."""
         return self.verdicts["refused"]
 
     @property
     def solved(self) -> int | None:
-        """Right answers, what a cut search had so far not included; None where the task has checked no answer."""
+        """Number of right answers, without those of cut searches; None if the task has checked no answer."""
         found = self.verdicts
         told = not found["unchecked"] or found["right"] + found["wrong"] > 0
         return found["right"] if self.checks and told else None
 
     def count(self, verdict: str, stopped: str, reason: str | None) -> None:
-        """Count a problem by its verdict, by what ended its search, and by why it has no answer."""
+        """Count one problem: its verdict, why its search stopped, and why it has no answer."""
         self.verdicts[verdict] += 1
         self.limited += stopped.startswith(f"{OWN_BUDGET} ")
         if reason is not None and verdict != "cut":
@@ -130,12 +142,15 @@ class RunProgress:
 
 @dataclass(repr=False)
 class Tally(RunProgress):
-    """What a run has come to so far; its ``repr`` has what is known, and of the zeros only that none was solved.
+    """Totals of a run so far.
 
-    ``total``: problems, None where that is not known. ``started``: searches begun; ``finished``: handed out as outcomes, see
-    :class:`RunProgress`. ``spent``: tokens, nodes and verifier calls of all searches, running ones included. ``context_tokens``,
-    ``context_computed``: as in :class:`~rksc_tot.core.ledger.Ledger`, of the finished. ``approximate``: of these, how many have
-    thoughts or scores on approximate KV. ``stopped``: None while it runs, then ``finished`` or why it ended before.
+    * ``total``: number of problems, None if unknown. ``started``: number of searches begun.
+    * ``spent``: tokens, nodes and verifier calls of all searches, running ones included.
+    * ``context_tokens``, ``context_computed``: as in :class:`~rksc_tot.core.ledger.Ledger`, summed over finished searches.
+    * ``approximate``: number of finished searches with thoughts or scores on approximate KV.
+    * ``stopped``: None while the run goes on, then ``finished`` or the reason why the run ended early.
+
+    The ``repr`` leaves out unknown values and zeros, except ``solved=0``.
     """
 
     total: int | None = None
@@ -148,16 +163,16 @@ class Tally(RunProgress):
 
     @property
     def not_started(self) -> int | None:
-        """Problems no search was begun for, None where that is not known."""
+        """Number of problems without a search yet, None if the total is unknown."""
         return None if self.total is None else self.total - self.started
 
     @property
     def prefill_saved(self) -> float:
-        """Share of the prefill of a re-prefilling framework that was not computed, 0..1, as in the ledger of one search."""
+        """Share, 0..1, of the prefill rows of a framework without a KV cache that were not computed, as in the ledger."""
         return 1 - self.context_computed / self.context_tokens if self.context_tokens else 0.0
 
     def add(self, outcome: Outcome) -> None:
-        """Count an outcome."""
+        """Add one outcome to the totals."""
         self.count(outcome.verdict, "" if outcome.result is None else outcome.result.stopped, outcome.reason)
         if outcome.result is not None:
             self.context_tokens += outcome.result.ledger.context_tokens
@@ -171,11 +186,11 @@ class Tally(RunProgress):
 
 
 def has_check(task: Task) -> bool:
-    """Whether a task can tell right answers from wrong ones."""
+    """Whether a task overrides ``Task.check``."""
     return getattr(task.check, "__func__", task.check) is not Task.check
 
 
 def sentence_of(error: BaseException) -> str:
-    """What an error says, on one line."""
+    """The message of an error on one line."""
     text = said(error) if isinstance(error, RkscTotError | UserCodeError) else named(error)
     return " ".join(text.split())

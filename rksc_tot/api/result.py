@@ -11,21 +11,21 @@ from rksc_tot.core.ledger import Ledger
 from rksc_tot.core.tree import ReasoningTree
 
 FINISHED = "finished"
-ADVICE = "check_task(task, problem, engine) shows what the model writes and what the task makes of it"
+ADVICE = "check_task(task, problem, engine) shows what the model writes and how the task parses it"
 
 
 class Result(BaseModel):
-    """What a search found.
+    """The result of one search.
 
-    * ``problem``: as it was given if that was a string, else the task's own form of it as text.
-    * ``answer``: of the best complete path, None if there is none; :attr:`why_no_answer` then has the reason.
-    * ``correct``: whether the task's own check accepts the answer, None if the task cannot tell.
+    * ``problem``: the given problem if it is a string, else the text of the validated problem.
+    * ``answer``: the answer of the best complete path. None if there is none; :attr:`why_no_answer` then has the reason.
+    * ``correct``: whether ``task.check`` accepts the answer, None if the task cannot check it.
     * ``best``: id of the node the answer is read from, or of the best unfinished node. ``path``: its thoughts.
-    * ``stopped``: ``finished``, or what ended the search before, or why no path was complete.
-    * ``rejections``: how many thoughts were rejected, or ended a path without an answer, for each reason: the ten commonest
-      reasons, the commonest first.
+    * ``stopped``: ``finished``, or what ended the search early, or why no path was complete.
+    * ``rejections``: the ten commonest reasons why thoughts were rejected or ended a path without an answer, each with its
+      count, the commonest first.
     * ``settings``: task, strategy, verifier, sampling, budget, seed, and under ``rksc`` the approximations.
-    * ``numerics``: what the figures depend on besides: model, dtype, device, versions.
+    * ``numerics``: what else the numbers depend on: model, dtype, device, versions.
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True, ser_json_inf_nan="strings")
@@ -47,19 +47,19 @@ class Result(BaseModel):
 
     @property
     def why_no_answer(self) -> str | None:
-        """The main reason why there is no answer; None where there is one."""
+        """The main reason why there is no answer; None if there is an answer."""
         return None if self.answer is not None else main_reason(self.stopped, self.rejections)
 
     @property
     def advice(self) -> str | None:
-        """What to do about a missing answer; None where there is one, and where :attr:`why_no_answer` ends with it."""
+        """What to do about a missing answer. None if there is an answer, or if :attr:`why_no_answer` already says it."""
         if self.answer is not None or " - " in self.stopped:
             return None
-        return ADVICE if self.stopped == FINISHED else "raise the limit that stopped the search, or leave it out"
+        return ADVICE if self.stopped == FINISHED else "raise or remove the limit that stopped the search"
 
 
 def main_reason(stopped: str, rejections: Mapping[str, int]) -> str:
-    """Why a search has no answer: what stopped it, else the commonest reason for which it rejected thoughts."""
+    """Why a search has no answer: what stopped it early, else the commonest reason for rejected thoughts."""
     if stopped != FINISHED:
         return stopped
     return max(rejections, key=lambda reason: rejections[reason], default="no path was complete")

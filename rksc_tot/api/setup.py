@@ -1,4 +1,4 @@
-"""What searches are made with: names looked up, kinds checked, what a task usually wants filled in."""
+"""Checks the arguments of a search, looks up names, and fills in the task's settings."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Setup:
-    """Everything about searches but their problems; see :func:`~rksc_tot.solve.asolve` for the fields."""
+    """The arguments of a search without its problem. The fields are the parameters of :func:`~rksc_tot.solve.asolve`."""
 
     task: Task
     engine: Engine
@@ -48,15 +48,15 @@ class Setup:
         rksc: RKSC | None = None,
         sampling: Sampling | None = None,
     ) -> Setup:
-        """The arguments as a setup.
+        """Check the arguments and look up names.
 
         Raises
         ------
         ConfigError
-            If one is of the wrong kind, or names something that is not there.
+            If an argument has the wrong type, or a name is not installed.
         """
         task = _task(task)
-        engine = _of_kind(Engine, engine, "engine", "load_engine makes one")  # type: ignore[type-abstract]
+        engine = _of_kind(Engine, engine, "engine", "load_engine() returns one")  # type: ignore[type-abstract]
         _check_compression(engine, task)
         return cls(
             task,
@@ -69,29 +69,29 @@ class Setup:
             sampling_for(task, sampling),
         )
 
-    def judge_of(self, problem: Any) -> Verifier:
-        """Who scores thoughts on a problem, which is in the task's own form."""
+    def verifier_for(self, problem: Any) -> Verifier:
+        """The verifier for a validated problem: the given one, else the task's usual one."""
         return self.verifier or verifier_of(usual_verifier(self.task, problem))
 
 
 def budget_of(budget: Budget | None) -> Budget:
-    """The budget, one without limits in place of None."""
+    """The budget; None means one without limits. Raises ConfigError if it is not a Budget."""
     return Budget() if budget is None else _of_kind(Budget, budget, "budget", "such as Budget(tokens=1000)")
 
 
 def sampling_for(task: Task, sampling: Sampling | None) -> Sampling:
-    """How thoughts are drawn: the fields that ``sampling`` was given, the others as the task has them. Raises ConfigError."""
+    """The fields that are set in ``sampling``, and the task's values for all others. Raises ConfigError if one is invalid."""
     given = Sampling() if sampling is None else _of_kind(Sampling, sampling, "sampling", "such as Sampling(top_p=0.9)")
     return sampling_of(task, given.model_dump(exclude_unset=True))
 
 
 def usual_settings(task: Task, strategy: str) -> dict[str, Any]:
-    """The settings a task wants for a strategy given by its name.
+    """The task's settings for the strategy of that name.
 
     Raises
     ------
     TaskError
-        If ``task.usual`` is no mapping of mappings.
+        If ``task.usual`` is not a mapping of mappings.
     """
     for wrong in (wrong for name, wrong in setting_faults(task) if name == "usual"):
         raise TaskError(wrong, hint=HINT)
@@ -99,9 +99,9 @@ def usual_settings(task: Task, strategy: str) -> dict[str, Any]:
 
 
 def usual_verifier(task: Task, problem: Any) -> str:
-    """The verifier of a search that names none: the model's own judgement if the task has a question, else what is free.
+    """The name of the default verifier: ``lm_value`` if the task has a question, else ``likelihood``.
 
-    No search asks at the root: a question that fails for want of a thought is a question all the same.
+    A question that raises at the root counts as a question, as searches ask only after a thought.
     """
     try:
         with calling_user_code("question"):
@@ -111,18 +111,18 @@ def usual_verifier(task: Task, problem: Any) -> str:
 
 
 def verifier_of(verifier: Verifier | str) -> Verifier:
-    """The verifier, or the one of that name. Raises ConfigError if there is none of it."""
+    """The verifier, or the installed one of that name. Raises ConfigError if there is none."""
     from rksc_tot.verifiers.base import VERIFIERS, Verifier
 
     if isinstance(verifier, str):
         return VERIFIERS.make(verifier)
-    plain = callable(verifier) and not isinstance(verifier, type)
-    hint = "put @verifier above the function" if plain else "give one, or the name of an installed one"
+    is_function = callable(verifier) and not isinstance(verifier, type)
+    hint = "put @verifier above the function" if is_function else "give a Verifier or the name of an installed one"
     return _of_kind(Verifier, verifier, "verifier", hint)
 
 
 def _check_compression(engine: Engine, task: Task) -> None:
-    """Refuse an engine whose compression policy was fitted to another model or task."""
+    """Raise ConfigError if the engine's compression policy was fitted to another model or task."""
     if isinstance(engine, CompressingEngine) and engine.compression is not None:
         engine.compression.check_task(task.name or type(task).__name__)
         engine.compression.check_model(engine.name, engine.layers, lambda: weights_of(engine))
@@ -133,7 +133,7 @@ def _task(task: Task | str) -> Task:
         from rksc_tot.tasks import load_task
 
         return load_task(task)
-    return _of_kind(Task, task, "task", "write a class of it, or use function_task")
+    return _of_kind(Task, task, "task", "give an object of a Task class, or use function_task")
 
 
 def _strategy(strategy: Strategy | str, task: Task) -> Strategy:
@@ -141,13 +141,13 @@ def _strategy(strategy: Strategy | str, task: Task) -> Strategy:
 
     if isinstance(strategy, str):
         return STRATEGIES.make(strategy, **usual_settings(task, strategy))
-    return _of_kind(Strategy, strategy, "strategy", "give one, or the name of an installed one")
+    return _of_kind(Strategy, strategy, "strategy", "give a Strategy or the name of an installed one")
 
 
 def _of_kind(kind: type[T], value: object, what: str, hint: str) -> T:
-    """The value, if it is of its kind. Raises ConfigError if not."""
+    """The value, checked to be a ``kind``. Raises ConfigError if it is not."""
     if isinstance(value, kind):
         return value
     if isinstance(value, type) and kind in value.__mro__:
         hint = f"give an object, such as {value.__name__}()"
-    raise ConfigError(f"the {what} is {shown(value)}, which is no {kind.__name__}", hint=hint)
+    raise ConfigError(f"the {what} is {shown(value)}, not of type {kind.__name__}", hint=hint)

@@ -1,4 +1,4 @@
-"""The front door: ``solve``, ``asolve``, and ``stream`` to watch."""
+"""One search: ``solve``, ``asolve``, and ``stream`` and ``astream`` with its events."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from rksc_tot.strategies.base import Strategy
     from rksc_tot.verifiers.base import Verifier
 
-REASONS = 10  # kept in a result
-_NUMBERS = itertools.count(1)  # of searches, in log messages only
+REASONS = 10  # most reasons of rejections in a result
+_NUMBERS = itertools.count(1)  # of searches, for log messages
 _log = logging.getLogger("rksc_tot")
 
 
 class SolveOptions(TypedDict, total=False):
-    """What :func:`solve`, :func:`stream` and :func:`astream` hand on to :func:`asolve`."""
+    """The options that :func:`solve`, :func:`stream` and :func:`astream` pass to :func:`asolve`."""
 
     strategy: Strategy | str
     verifier: Verifier | str | None
@@ -46,12 +46,12 @@ class SolveOptions(TypedDict, total=False):
 
 
 def check_options(function: str, options: Iterable[str]) -> None:
-    """Refuse what is no option of the public ``function`` that was called.
+    """Check the names of the options that the public ``function`` was called with.
 
     Raises
     ------
     ConfigError
-        It names the function, the wrong name and the right ones.
+        If a name is unknown. The message has the function, the name and the known options.
     """
     known = SolveOptions.__annotations__
     for name in options:
@@ -81,39 +81,39 @@ async def asolve(
     task : Task or str
         A task, or the name of an installed one.
     problem : object
-        Whatever ``task.validate`` takes.
+        A problem that ``task.validate`` accepts.
     engine : Engine
         The model. It may serve several searches at once.
     strategy : Strategy or str
-        How to search, or the name of an installed strategy, which has the settings in ``task.usual`` then.
+        A strategy, or the name of an installed one. A strategy given by name gets its settings from ``task.usual``.
     verifier : Verifier or str, optional
-        Who scores thoughts, or the name of an installed verifier. By default ``lm_value`` if the task has a question, else
-        ``likelihood``, which costs nothing.
+        A verifier, or the name of an installed one. By default ``lm_value`` if the task has a question, else ``likelihood``,
+        which needs no forward pass.
     budget : Budget, optional
-        Hard limits; where one is reached, the best so far is returned and ``stopped`` says which it was.
+        Hard limits. When one is reached, the best result so far is returned and ``stopped`` names the limit.
     seed : int
-        Of every random draw.
+        Seed of every random stream.
     rksc : RKSC, optional
-        What may be approximate. By default nothing is.
+        Which approximations are on. By default none is.
     sampling : Sampling, optional
-        How thoughts are drawn. Fields that are not given are the task's; a strategy that sets its own temperature, such as
+        How thoughts are sampled. Fields that are not set come from the task. A strategy with a temperature of its own, such as
         ``cot``, keeps it.
     on_event : callable, optional
-        Called with each event as it happens. It may raise :class:`~rksc_tot.core.budget.BudgetReached` to stop the search.
+        Called with each event. It may raise :class:`~rksc_tot.core.budget.BudgetReached` to stop the search.
 
     Raises
     ------
     ConfigError
-        If an argument is of the wrong kind, or a calibration does not hold for the engine, the task or the verifier.
+        If an argument has the wrong type, or a calibration was made for another engine, task or verifier.
     TaskError
-        If the problem does not fit the task, or the task fails at the root or on everything.
+        If the task refuses the problem, or fails at the root or on every thought.
     VerifierError
-        If the verifier returns something that is no score, or fails on everything.
+        If the verifier returns an invalid score, or fails on every thought.
     EngineError
-        If the engine cannot go on.
+        If the engine fails.
     Exception
-        Whatever else ``strategy`` or ``on_event`` raises. Once there is a root, every exception, a cancellation
-        included, has the best so far in its attribute ``result``.
+        Any other error of ``strategy`` or ``on_event``. Once the search has begun, every exception, a cancellation included, has
+        the best result so far in its attribute ``result``.
     """
     setup = Setup.of(task, engine, strategy, verifier, budget, seed, rksc, sampling)
     return await search_for(setup, problem, validated(setup.task, problem), on_event)
@@ -127,13 +127,13 @@ def solve(
     on_event: Callable[[Event], None] | None = None,
     **options: Unpack[SolveOptions],
 ) -> Result:
-    """:func:`asolve` for code that is not async. Where an event loop is running (a notebook), it works in a thread."""
+    """:func:`asolve` for code that is not async. If an event loop is running (a notebook), it runs in a thread."""
     check_options("solve", options)
     return run_async(asolve(task, problem, engine=engine, on_event=on_event, **options))
 
 
 def stream(task: Task | str, problem: Any, *, engine: Engine, **options: Unpack[SolveOptions]) -> EventStream[Result]:
-    """A search to step through: ``for event in (run := stream(…)): …``, then ``run.result``.
+    """The events of a search: ``for event in (run := stream(…)): …``, then ``run.result``.
 
     Parameters and errors are those of :func:`asolve`; errors are raised by the loop.
     """
@@ -144,9 +144,9 @@ def stream(task: Task | str, problem: Any, *, engine: Engine, **options: Unpack[
 def astream(
     task: Task | str, problem: Any, *, engine: Engine, **options: Unpack[SolveOptions]
 ) -> AsyncEventStream[Result]:
-    """A search to step through: ``async for event in (run := astream(…)): …``, then ``run.result``.
+    """The events of a search: ``async for event in (run := astream(…)): …``, then ``run.result``.
 
-    After a ``break``, ``await run.aclose()`` comes first.
+    After a ``break``, call ``await run.aclose()`` before ``run.result``.
 
     Parameters and errors are those of :func:`asolve`; errors are raised by the loop.
     """
@@ -157,12 +157,12 @@ def astream(
 async def search_for(
     setup: Setup, problem: Any, valid: Any, on_event: Callable[[Event], None] | None = None, run: Limits | None = None
 ) -> Result:
-    """:func:`asolve` with its arguments checked.
+    """Run one search with checked arguments.
 
-    ``valid``: the problem in the task's own form; ``run``: the limits of the many searches this is one of.
+    ``valid``: the validated problem. ``run``: the limits of the run of many searches that this search belongs to.
     """
     task = setup.task
-    verifier = setup.judge_of(valid)
+    verifier = setup.verifier_for(valid)
     rksc = None if setup.rksc is None else setup.rksc.ready(setup.engine, task, verifier.name)
     search = Search(
         task, valid, setup.engine, verifier, setup.budget, setup.seed, rksc=rksc, run=run, sampling=setup.sampling
@@ -185,7 +185,7 @@ async def search_for(
         if isinstance(error, asyncio.CancelledError):
             why = "cancelled"
         result = _result(search, problem, why, settings)
-        with contextlib.suppress(AttributeError):  # an exception class may forbid it
+        with contextlib.suppress(AttributeError):  # an exception class may forbid new attributes
             error.result = result  # type: ignore[union-attr]
         _log_end(number, result)
         raise
@@ -206,7 +206,7 @@ def _log_end(number: int, result: Result) -> None:
 
 
 async def _run(search: Search, strategy: Strategy, on_event: Callable[[Event], None] | None) -> str:
-    """Let the strategy work, and close the search; returns why it ended."""
+    """Run the strategy and close the search. Returns why the search ended."""
     stopped = "finished"
     try:
         with search.ledger.phase("total"):
@@ -226,7 +226,7 @@ def _result(search: Search, given: Any, stopped: str, settings: Mapping[str, Any
     return Result(
         problem=said(given if isinstance(given, str) else search.problem),
         answer=answer,
-        correct=None if answer is None else _checked(search, answer),
+        correct=None if answer is None else _verdict(search, answer),
         best=best.id,
         path=[thought.text for thought in search.path(best)],
         stopped=stopped,
@@ -238,8 +238,8 @@ def _result(search: Search, given: Any, stopped: str, settings: Mapping[str, Any
     )
 
 
-def _checked(search: Search, answer: str) -> bool | None:
+def _verdict(search: Search, answer: str) -> bool | None:
     correct, fault = read_verdict(search.task, search.problem, answer)
     if fault:
-        search.warn("check", f"{fault} on {shown(answer)}; the result is reported as not checked")
+        search.warn("check", f"{fault} on {shown(answer)}; the answer counts as unchecked")
     return correct

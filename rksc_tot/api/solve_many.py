@@ -1,4 +1,4 @@
-"""Many problems at once on one engine: ``solve_many`` and ``asolve_many``."""
+"""Many searches at once on one engine: ``solve_many`` and ``asolve_many``."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from rksc_tot.engine.base import Engine
 from rksc_tot.search.limits import Limits
 from rksc_tot.search.task_calls import validated
 
-PATIENCE = 4  # searches in a row that end with an engine error, at least, before the engine counts as broken
-LONGEST = 80  # characters of a problem before a warning
-_PROBLEM: ContextVar[str] = ContextVar("problem")  # of the search that is running
+PATIENCE = 4  # least number of consecutive engine errors that ends the run
+LONGEST = 80  # characters of the problem that a warning begins with
+_PROBLEM: ContextVar[str] = ContextVar("problem")  # of the current search
 
 
 class AsyncOutcomes:
-    """The outcomes of a run in an ``async for`` loop, as they finish; ``tally`` is what it has come to.
+    """The outcomes of a run for an ``async for`` loop, in the order in which searches finish.
 
-    A search starts when another one's outcome is taken, so a slow loop makes the run wait, and no more problems are read
-    than ``concurrency`` beyond those handed out. After a ``break``, ``await run.aclose()`` stops what runs, and only then is
-    ``tally`` the last word.
+    A new search starts when the loop takes an outcome. A slow loop therefore slows the run down, and at most ``concurrency``
+    problems are read ahead. After a ``break``, ``await run.aclose()`` cancels the running searches; ``tally`` is final after
+    that.
     """
 
     def __init__(self, setup: Setup, problems: Any, concurrency: int, run_budget: Budget) -> None:
@@ -47,9 +47,9 @@ class AsyncOutcomes:
         ended: asyncio.Queue[asyncio.Task[Any]] = asyncio.Queue()
         ahead = asyncio.Semaphore(self._concurrency)
         feeder = self._spawn(self._feed(limits, ended, ahead), ended)
-        unlucky = 0
+        engine_errors = 0
         try:
-            with warnings_name_their_problem():
+            with warnings_with_problem():
                 while self._tasks:
                     task = await ended.get()
                     self._tasks.discard(task)
@@ -58,11 +58,11 @@ class AsyncOutcomes:
                     outcome: Outcome = task.result()
                     ahead.release()
                     self.tally.add(outcome)
-                    unlucky = 0 if outcome.result is not None else unlucky + _blames_engine(outcome.error)
+                    engine_errors = 0 if outcome.result is not None else engine_errors + _blames_engine(outcome.error)
                     yield outcome
-                    if limits.stopped:  # then a source that has nothing to give at the moment is not waited for
+                    if limits.stopped:  # no search will start, so do not wait for the next problem
                         feeder.cancel()
-                    if outcome.error is not None and unlucky >= max(PATIENCE, self._concurrency):
+                    if outcome.error is not None and engine_errors >= max(PATIENCE, self._concurrency):
                         raise outcome.error
             ended_by = None if feeder.cancelled() else feeder.result() or "finished"
             if isinstance(ended_by, BaseException):
@@ -77,12 +77,12 @@ class AsyncOutcomes:
             await self.aclose()
 
     def check_new(self) -> None:
-        """Raise ConfigError if somebody has begun to go through the outcomes."""
+        """Raise ConfigError if a loop over the outcomes has begun."""
         if self._begun:
-            raise ConfigError("these outcomes have been gone through", hint="start another run")
+            raise ConfigError("the outcomes of this run were already read", hint="call solve_many again")
 
     async def aclose(self) -> None:
-        """Cancel what runs, and wait until it has ended; nothing starts after it. A second time is no error."""
+        """Cancel all running searches and wait until they have ended. A second call does nothing."""
         self._closed = True
         if not self._begun:
             self._begun, self.tally.stopped = True, "cancelled"
@@ -95,7 +95,7 @@ class AsyncOutcomes:
     async def _feed(
         self, limits: Limits, ended: asyncio.Queue[Any], ahead: asyncio.Semaphore
     ) -> str | BaseException | None:
-        """Start searches as long as there are problems; returns the budget or the error that kept it from starting more."""
+        """Start a search for each problem. Returns why it stopped early: a budget, or the error of the source; else None."""
         given = self._problems
         source = InThread(given) if not isinstance(given, AsyncIterable) else None
         try:
@@ -113,16 +113,18 @@ class AsyncOutcomes:
                 if reason := limits.stopped or limits.used_up():
                     return reason
                 self.tally.started += 1
-                if self.tally.total is not None and self.tally.total < self.tally.started:  # it said less than it has
+                if (
+                    self.tally.total is not None and self.tally.total < self.tally.started
+                ):  # len() of the source was too small
                     self.tally.total = None
                 if not isinstance(problem, Problem):
                     problem = Problem(problem, self.tally.started)
                 self._spawn(self._search(problem, limits), ended)
-        except (asyncio.CancelledError, GeneratorExit) as error:  # which have a meaning here that is not theirs
+        except (asyncio.CancelledError, GeneratorExit) as error:  # raised by the source, unless the run is ending
             if self._closed or limits.stopped:
                 raise
-            return RkscTotError(f"the problems raised {named(error)}", hint="catch it where they come from")
-        except BaseException as error:  # SystemExit, too: not before the outcomes of what runs
+            return RkscTotError(f"the problems raised {named(error)}", hint="catch it in the iterable of problems")
+        except BaseException as error:  # SystemExit too: raised after the running searches have ended
             return error
         finally:
             if source is not None:
@@ -148,16 +150,18 @@ class AsyncOutcomes:
         except asyncio.CancelledError as error:
             if self._closed:
                 raise
-            cancelled = RkscTotError("the search was cancelled, and not by the run", hint="see its task and plug-ins")
+            cancelled = RkscTotError(
+                "the search was cancelled from outside the run", hint="look for a cancel() in the task or a plug-in"
+            )
             cancelled.result = getattr(error, "result", None)
             return Outcome(**about, failure=sentence_of(cancelled), error=cancelled)
         return Outcome(**about, result=result)
 
 
 class Outcomes:
-    """The outcomes of a run in a plain ``for`` loop, as they finish; ``tally`` is what it has come to.
+    """The outcomes of a run for a plain ``for`` loop, in the order in which searches finish.
 
-    The searches work in a thread, also while the loop's body does. Leaving the loop early cancels them.
+    The searches run in a thread, also during the body of the loop. Leaving the loop early cancels them.
     """
 
     def __init__(self, run: AsyncOutcomes) -> None:
@@ -165,18 +169,18 @@ class Outcomes:
 
     @property
     def tally(self) -> Tally:
-        """What the run has come to so far."""
+        """Totals of the run so far."""
         return self._run.tally
 
     def __iter__(self) -> Iterator[Outcome]:
-        self._run.check_new()  # whose loop would be another one
+        self._run.check_new()
         outcomes = aiter(self._run)
 
-        async def following() -> Outcome | None:
+        async def next_outcome() -> Outcome | None:
             return await anext(outcomes, None)
 
         with LoopThread("rksc_tot.api.solve_many", self._run.aclose) as loop:
-            while (outcome := loop.wait(following())) is not None:
+            while (outcome := loop.wait(next_outcome())) is not None:
                 yield outcome
 
 
@@ -191,45 +195,43 @@ def asolve_many(
 ) -> AsyncOutcomes:
     """Search for solutions of many problems at once: ``async for outcome in (run := asolve_many(…)): …``.
 
-    What a search finds does not depend on those beside it, seconds, ``kv_bytes`` and ``run_budget`` apart, where its
-    ``numerics["batch_invariant"]`` is true; else floating-point near ties may fall otherwise. Every search has the same seed:
-    a problem that is given twice is solved twice in the same way. A problem that fails is an outcome, and the run goes on. It
-    ends with the engine's error where the engine is broken for everybody: where as many
-    searches in a row as run at once, and at least four, ended with an EngineError that is not about the size of one
-    problem, and none came through in between.
+    With ``numerics["batch_invariant"]``, the result of a search does not depend on concurrent searches, except through a budget
+    in seconds, ``kv_bytes`` or ``run_budget``. Without it, floating-point near ties may be decided differently.
+
+    Every search has the same seed, so a repeated problem has the same result twice. An error in one search is the outcome of
+    that problem, and the run goes on. The run raises an engine error if max(4, ``concurrency``) consecutive searches ended with
+    an EngineError; a context overflow or a full KV budget does not count.
 
     Parameters
     ----------
     task, engine, strategy, verifier, budget, seed, rksc, sampling
         As in :func:`~rksc_tot.solve.asolve`, of each search.
     problems : iterable or async iterable
-        Whatever ``task.validate`` takes, or a :class:`Problem` where it has an id. Ids are handed through; whether one repeats
-        is not looked at. Problems are read as searches start, so they may be endless; an error in reading them is raised by
-        the loop, after the outcomes of the searches that run. A plain iterable is read in a thread of its own, and may block.
+        Values that ``task.validate`` accepts, or :class:`Problem` objects with ids. Ids need not be unique. Problems are read as
+        searches start, so the iterable may be endless. An error of the iterable is raised after the outcomes of the running
+        searches. A plain iterable is read in a thread of its own, and may block.
     concurrency : int
-        Searches in flight, at least 1.
+        Number of searches that run at the same time, at least 1.
     run_budget : Budget
-        Hard limits of all searches together, from the first outcome asked for; shared by whoever comes first. Where one is
-        reached, running searches return their best so far, and no other starts: ``run.tally`` counts them, and says why.
+        Hard limits for all searches together; seconds count from the start of the loop. When a limit is reached, running searches
+        return their best result so far and no other search starts. ``run.tally`` counts these searches and has the reason.
 
     Raises
     ------
     ConfigError
-        If an argument is of the wrong kind, or there is no such option. The loop raises it when it is gone through a second time.
+        If an argument has the wrong type, or an option is unknown. A second loop over the same run raises it too.
     """
     check_options("asolve_many", options)
     if isinstance(problems, str | bytes | Mapping) or not isinstance(problems, Iterable | AsyncIterable):
-        raise ConfigError(
-            f"the problems are {shown(problems)}", hint="give a list of problems, or whatever yields them"
-        )
+        raise ConfigError(f"the problems are {shown(problems)}", hint="give a list or another iterable of problems")
     given: object = concurrency
     if not isinstance(given, int) or isinstance(given, bool) or given < 1:
-        raise ConfigError(f"concurrency is {shown(concurrency)}", hint="use a whole number, at least 1")
+        raise ConfigError(f"concurrency is {shown(concurrency)}", hint="use a whole number of at least 1")
     run_budget = budget_of(run_budget)
     if run_budget.kv_bytes is not None:
         raise ConfigError(
-            "the KV of a whole run is the engine's",
-            hint="set its kv_budget (--kv-budget), and kv_bytes for each search",
+            "run_budget has kv_bytes, which a run does not limit",
+            hint="set kv_budget of the engine (--kv-budget), or kv_bytes in budget for each search",
         )
     return AsyncOutcomes(Setup.of(task, engine, **options), problems, concurrency, run_budget)
 
@@ -245,7 +247,7 @@ def solve_many(
 ) -> Outcomes:
     """:func:`asolve_many` for code that is not async: ``for outcome in (run := solve_many(…)): …``.
 
-    The searches work in another thread.
+    The searches run in another thread.
     """
     check_options("solve_many", options)
     return Outcomes(
@@ -254,25 +256,25 @@ def solve_many(
 
 
 @contextmanager
-def warnings_name_their_problem() -> Iterator[None]:
-    """Begin each warning of a search with its problem: those of many searches come out together."""
+def warnings_with_problem() -> Iterator[None]:
+    """Prefix each warning with the problem of its search, as warnings of many searches are mixed in one log."""
 
-    def name_it(record: logging.LogRecord) -> bool:
+    def add_problem(record: logging.LogRecord) -> bool:
         problem = _PROBLEM.get(None)
-        if problem is not None and not hasattr(record, "problem"):  # another run may have been here
+        if problem is not None and not hasattr(record, "problem"):  # a run around this one may have added it
             record.msg, record.args, record.problem = f"{problem}: {record.getMessage()}", (), problem
         return True
 
     log = logging.getLogger("rksc_tot")
-    log.addFilter(name_it)
+    log.addFilter(add_problem)
     try:
         yield
     finally:
-        log.removeFilter(name_it)
+        log.removeFilter(add_problem)
 
 
 def _length(problems: Any) -> int | None:
-    """How many problems there are, where that is known before they are read."""
+    """Number of problems, None if ``problems`` has no length."""
     if isinstance(problems, Sized):
         with suppress(Exception):  # a user's __len__
             return len(problems)
@@ -280,5 +282,5 @@ def _length(problems: Any) -> int | None:
 
 
 def _blames_engine(error: Exception | None) -> bool:
-    """Whether an error may mean that no search can go on."""
+    """Whether an error is the engine's and not about the size of one problem."""
     return isinstance(error, EngineError) and not isinstance(error, ContextOverflow | CacheError)

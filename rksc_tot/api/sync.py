@@ -1,4 +1,4 @@
-"""Run coroutines from code that is not async; a Ctrl-C ends every wait here."""
+"""Run coroutines from code that is not async, and read blocking iterables from async code. Ctrl-C ends every wait."""
 
 from __future__ import annotations
 
@@ -15,18 +15,17 @@ from typing import Any, Generic, TypeVar
 from rksc_tot.core.errors import RkscTotError
 
 T = TypeVar("T")
-GRACE = 0.5  # seconds that tasks which ignore their cancellation get
-AT_EXIT = 5.0  # seconds, at most, that the end of the program waits for work in a thread
-PULSE = 0.1  # seconds, at most, until a waiting main thread handles a signal that another thread received
+GRACE = 0.5  # seconds to wait for tasks that ignore their cancellation
+AT_EXIT = 5.0  # most seconds that the exit of the program waits for work in a thread
+PULSE = 0.1  # most seconds until a waiting main thread handles a signal that another thread received
 
 
 def run_async(work: Coroutine[Any, Any, T]) -> T:
-    """The outcome of a coroutine, from code that is not async.
+    """Run a coroutine to its end and return its value.
 
-    Where an event loop is running (a notebook), the coroutine runs in a thread. A Ctrl-C cancels the coroutine, and
-    KeyboardInterrupt is raised once it has ended; the interrupt has the ``result`` of the coroutine's own error, if there is
-    one. A second Ctrl-C waits for nothing. Tasks that the coroutine leaves behind and that ignore their cancellation are
-    abandoned in a daemon thread after half a second.
+    If an event loop is running (a notebook), the coroutine runs in a thread. Ctrl-C cancels the coroutine;
+    KeyboardInterrupt is raised once it has ended, with the ``result`` of the coroutine or of its error as an attribute. A second
+    Ctrl-C does not wait. Tasks that ignore their cancellation are abandoned in a daemon thread after half a second.
     """
     if _current_loop() is not None:
         with LoopThread("rksc_tot.solve") as thread:
@@ -40,15 +39,15 @@ def run_async(work: Coroutine[Any, Any, T]) -> T:
 
 
 class LoopThread:
-    """An event loop in a daemon thread of its own, as a context: ``with LoopThread("name") as thread: thread.wait(work())``.
+    """An event loop in a daemon thread, as a context: ``with LoopThread("name") as thread: thread.wait(work())``.
 
-    Between two calls of :meth:`wait` the loop goes on with the tasks it has. At the end, that of the program included,
-    ``closing`` is awaited, and what is left then is cancelled.
+    The loop runs its tasks between two calls of :meth:`wait` too. When the context or the program ends, ``closing`` is awaited;
+    then the remaining tasks are cancelled.
 
     Attributes
     ----------
     ending : threading.Event
-        Set once the end has come. Code that blocks the loop must look at it.
+        Set when the context ends. Code that blocks the loop must check it.
     """
 
     def __init__(self, name: str, closing: Callable[[], Coroutine[Any, Any, None]] | None = None) -> None:
@@ -60,19 +59,19 @@ class LoopThread:
         self._cancelled = 0 if self._caller is None else self._caller.cancelling()
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
-        """The outcome of a coroutine, run in the loop; whatever it raises, SystemExit included, is raised here alone.
+        """Run a coroutine in the loop and return its value. Its error, SystemExit included, is raised in the calling thread.
 
-        A Ctrl-C is handled as in :func:`run_async`.
+        Ctrl-C is handled as in :func:`run_async`.
         """
         if not self._thread.is_alive():
             work.close()
-            raise RkscTotError("the program is ending", hint="go through the outcomes before")
+            raise RkscTotError("the program is ending", hint="read the outcomes before the program ends")
         call = _Call(work)
         try:
             self._loop.call_soon_threadsafe(call.start)
             self.until(call.ended.wait)
         except BaseException as interrupt:
-            with suppress(RuntimeError):  # the loop has ended in the meantime
+            with suppress(RuntimeError):  # the loop has ended meanwhile
                 self._loop.call_soon_threadsafe(call.cancel)
             self.until(call.ended.wait)
             call.hand_over(interrupt)
@@ -82,20 +81,20 @@ class LoopThread:
         return call.value
 
     def until(self, over: Callable[[float], bool]) -> None:
-        """Wait until something is over, or the thread has ended.
+        """Wait until ``over`` returns True, or the thread has ended.
 
         The main thread handles a signal that another thread received only when it wakes up, so it waits in short pieces. Under
-        ``asyncio.run`` the first Ctrl-C raises nothing: it cancels the running task, which is looked at between the pieces.
+        ``asyncio.run`` the first Ctrl-C cancels the running task and raises nothing, so each piece checks for a cancellation.
 
         Parameters
         ----------
         over : callable
-            Waits at most so many seconds, and says whether it is over.
+            Waits for at most the given number of seconds and returns whether the wait is over.
 
         Raises
         ------
         KeyboardInterrupt
-            If the task that made this thread was cancelled.
+            If the task that created this object was cancelled.
         """
         while not over(PULSE) and self._thread.is_alive():
             if self._caller is not None and self._caller.cancelling() > self._cancelled:
@@ -109,7 +108,7 @@ class LoopThread:
         except BaseException:
             self.ending.set()
             raise
-        atexit.register(self._end, AT_EXIT)  # a daemon thread stands still after that, and nobody could wait for it
+        atexit.register(self._end, AT_EXIT)  # daemon threads stop after the exit handlers
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -120,7 +119,7 @@ class LoopThread:
         self.ending.set()
         if not self._thread.is_alive() or sys.is_finalizing():
             return
-        with suppress(RuntimeError):  # the loop has ended in the meantime
+        with suppress(RuntimeError):  # the loop has ended meanwhile
             self._loop.call_soon_threadsafe(self._over.set)
         if patience is not None:
             self._thread.join(patience)
@@ -134,52 +133,52 @@ class LoopThread:
     async def _serve(self) -> None:
         self._loop, self._over = asyncio.get_running_loop(), asyncio.Event()
         self._ready.set()
-        if not self.ending.is_set():  # nobody waits any more
+        if not self.ending.is_set():
             await self._over.wait()
         if self._closing is not None:
             await self._closing()
 
 
 class _Call(Generic[T]):
-    """A coroutine and its outcome, whatever that is: a SystemExit in a task would end the loop, and all that runs there."""
+    """Runs a coroutine and keeps its value or its error, as a SystemExit in a task would end the event loop."""
 
     value: T
 
     def __init__(self, work: Coroutine[Any, Any, T]) -> None:
-        self.error: BaseException | None = asyncio.CancelledError()  # until it has begun
+        self.error: BaseException | None = asyncio.CancelledError()  # the error if the coroutine never starts
         self.ended = threading.Event()
         self._work = work
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Run it in the running loop."""
-        self._task = asyncio.ensure_future(self._settle())
+        """Run the coroutine as a task of the running loop."""
+        self._task = asyncio.ensure_future(self._run_work())
         self._task.add_done_callback(lambda _: self._end())
 
     def cancel(self) -> None:
-        """Cancel it, in its loop."""
+        """Cancel the coroutine. Call it in the loop's thread."""
         if self._task is None:
             self._end()
         else:
             self._task.cancel()
 
     async def outcome(self) -> T:
-        """Run it in the running task; returns its value, or raises its error."""
+        """Run the coroutine in the current task; return its value or raise its error."""
         if threading.current_thread() is threading.main_thread():
             _pulse(asyncio.get_running_loop())
-        await self._settle()
+        await self._run_work()
         if self.error is not None:
             raise self.error
         return self.value
 
     def hand_over(self, interrupt: BaseException) -> None:
-        """Give an interrupt the result of the coroutine, or that of its error."""
+        """Set ``interrupt.result`` to the value of the coroutine, or to the ``result`` of its error."""
         result = getattr(self, "value", None) if self.error is None else getattr(self.error, "result", None)
         if result is not None:
-            with suppress(AttributeError):  # an exception class may forbid it
+            with suppress(AttributeError):  # an exception class may forbid new attributes
                 interrupt.result = result  # type: ignore[attr-defined]
 
-    async def _settle(self) -> None:
+    async def _run_work(self) -> None:
         try:
             self.value = await self._work
             self.error = None
@@ -187,7 +186,7 @@ class _Call(Generic[T]):
             self.error = error
 
     def _end(self) -> None:
-        self._work.close()  # which has not begun if the task was cancelled before
+        self._work.close()  # a task that was cancelled early never started it
         self.ended.set()
 
 
@@ -209,7 +208,7 @@ def _run(work: Coroutine[Any, Any, T]) -> T:
 
 
 def _pulse(loop: asyncio.AbstractEventLoop) -> None:
-    """Wake a loop up again and again: a signal that another thread received does not wake it."""
+    """Wake the loop every ``PULSE`` seconds, as a signal that another thread received does not wake it."""
     loop.call_later(PULSE, _pulse, loop)
 
 
@@ -218,10 +217,10 @@ Answer = tuple[Any, BaseException | None]
 
 
 class InThread:
-    """An iterable as an async iterator: it is read in a daemon thread of its own, an item each time one is asked for.
+    """An iterable as an async iterator. A daemon thread reads one item for each call of ``anext``.
 
-    Whatever the iterable raises is raised by ``anext``. Once there is an end, an error or :meth:`close`, the thread ends; one
-    that is inside the iterable at the time ends when that comes back.
+    An error of the iterable is raised by ``anext``. The thread ends after the last item, an error or :meth:`close`, as soon as
+    the iterable returns.
     """
 
     def __init__(self, items: Iterable[Any]) -> None:
@@ -244,7 +243,7 @@ class InThread:
         return item
 
     def close(self) -> None:
-        """Ask for no more."""
+        """Stop reading."""
         self._asked.put(None)
 
     def _read(self) -> None:
@@ -254,12 +253,12 @@ class InThread:
             try:
                 items = iter(self._items) if items is None else items
                 answer = next(items, _END), None
-            except BaseException as error:  # SystemExit, too, is for the one who asked
+            except BaseException as error:  # SystemExit too: anext raises it
                 answer = _END, error
-            with suppress(RuntimeError):  # the loop was closed in the meantime
-                self._loop.call_soon_threadsafe(_settle, asked, answer)
+            with suppress(RuntimeError):  # the loop was closed meanwhile
+                self._loop.call_soon_threadsafe(_set_answer, asked, answer)
 
 
-def _settle(asked: asyncio.Future[Answer], answer: Answer) -> None:
+def _set_answer(asked: asyncio.Future[Answer], answer: Answer) -> None:
     if not asked.done():
         asked.set_result(answer)

@@ -1,4 +1,4 @@
-"""The engine that the options name."""
+"""Loads the engine for a command."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
 
 def open_engine(model: str | None, device: str, dtype: str, settings: EngineSettings) -> Engine:
-    """The engine of a model, loaded without the messages of transformers.
+    """Load the engine of a model without the messages of transformers.
 
-    Importing torch and transformers makes a million objects that stay. Without a garbage collector that visits them again
-    and again the import takes three quarters of the time.
+    Importing torch and transformers creates a million permanent objects. Without garbage collection during the import, it takes
+    three quarters of the time.
     """
     gc.disable()
     try:

@@ -1,6 +1,6 @@
-"""How the command fails: one sentence on stderr and an exit code, a traceback only on request.
+"""Errors and signals of the command: one sentence on stderr and an exit code, a traceback with ``--debug`` only.
 
-Imported first of all, so that a Ctrl-C during the other imports is a sentence too.
+This module is imported first, so that Ctrl-C during the other imports is handled too.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ INTERRUPTED = 128 + signal.SIGINT
 
 
 class Signalled(KeyboardInterrupt):
-    """The end of the program, by one of the signals in ``ENDED``; ``result``: of the work it ended, if there is one."""
+    """A signal of ``ENDED`` ends the program. ``result``: the result of the cancelled work, if there is one."""
 
     def __init__(self, number: int, result: object = None) -> None:
         super().__init__()
@@ -34,11 +34,10 @@ class Signalled(KeyboardInterrupt):
 
 @contextmanager
 def one_sentence(debug: bool = False) -> Iterator[None]:
-    """Turn an error within the block into one sentence on stderr and an exit code; ``debug`` lets it through.
+    """Turn an error in the block into one sentence on stderr and an exit code. With ``debug``, raise it instead.
 
-    What is wrong with a setting before there is a search (an error without a result) was given on the command line.
-
-    The command itself leaves by ``typer.Exit``, so a SystemExit here is a plug-in's, and an error like any other.
+    A ConfigError without a result comes from the command line, so its exit code is that of wrong usage. Commands exit with
+    ``typer.Exit``, so a SystemExit comes from a plug-in and is handled as an error.
     """
     try:
         yield
@@ -56,26 +55,28 @@ def one_sentence(debug: bool = False) -> Iterator[None]:
     except BaseException as error:
         if error.__class__.__module__.startswith(("typer", "click")):
             raise
-        if isinstance(error, SystemExit) and isinstance(error.__context__, BrokenPipeError):  # rich's: nobody reads on
+        if isinstance(error, SystemExit) and isinstance(
+            error.__context__, BrokenPipeError
+        ):  # raised by rich when stdout is closed
             raise
         if debug and isinstance(error, Exception):
             raise
-        if debug:  # on its own it would end the program without a word
+        if debug:  # a SystemExit would end the program without a message
             raise RuntimeError(f"unexpected {type(error).__name__}") from error
-        _say(f"unexpected {type(error).__name__}: {error} - run again with --debug to see where")
+        _say(f"unexpected {type(error).__name__}: {error} - run again with --debug for the traceback")
         raise SystemExit(FAILED) from None
 
 
 def interrupted(number: signal.Signals = signal.SIGINT) -> NoReturn:
-    """Leave the program as one that a signal, such as that of Ctrl-C, has ended."""
+    """Exit with the code of a program that was ended by a signal."""
     _say(ENDED[number])
     raise SystemExit(128 + number) from None
 
 
 class Interrupt:
-    """Ctrl-C, or SIGTERM, as a cancellation of the work that :meth:`run` runs; a second one ends the program at once.
+    """Turns Ctrl-C or SIGTERM into a cancellation of the work of :meth:`run`. A second signal ends the program at once.
 
-    ``number``: of the signal that came, or None.
+    ``number``: the signal that arrived, or None.
     """
 
     def __init__(self) -> None:
@@ -91,24 +92,24 @@ class Interrupt:
             signal.signal(number, before)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """The outcome of a coroutine. The first signal cancels it, and Signalled is raised once it has ended."""
+        """Run a coroutine and return its value. The first signal cancels it; once it has ended, Signalled is raised."""
         import asyncio
 
         from rksc_tot.api.sync import run_async
 
         try:
-            return run_async(self._watched(work))
+            return run_async(self._cancellable(work))
         except asyncio.CancelledError as error:
             if self.number is None:
                 raise
             raise Signalled(self.number, getattr(error, "result", None)) from None
 
-    async def _watched(self, work: Coroutine[Any, Any, T]) -> T:
+    async def _cancellable(self, work: Coroutine[Any, Any, T]) -> T:
         import asyncio
 
         task = asyncio.ensure_future(work)
         self._cancel = partial(asyncio.get_running_loop().call_soon_threadsafe, task.cancel)
-        if self.number is not None:  # it came before there was anything to end
+        if self.number is not None:  # the signal came before the task started
             task.cancel()
         try:
             return await task

@@ -1,4 +1,4 @@
-"""Where the ``rksc-tot`` command starts: before anything that takes time to import."""
+"""The entry point of the ``rksc-tot`` command. It imports slow modules only after Ctrl-C is handled."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from rksc_tot.cli.exits import interrupted
 
 
 def main() -> None:
-    """Run the command; text the terminal cannot encode is replaced, never an error."""
+    """Run the command. Characters that the terminal cannot encode are replaced."""
     try:
         for stream in (sys.stdout, sys.stderr):
             if hasattr(stream, "reconfigure"):

@@ -1,4 +1,4 @@
-"""Where the command writes: results to stdout, progress to stderr, JSON alone where JSON was asked for."""
+"""Output of the commands: results to stdout, progress to stderr; with ``--json`` nothing but JSON to stdout."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from rksc_tot.views.terminal.settings import setting_lines
 
 
 @contextmanager
-def watched(problem: str, redraw: bool, as_json: bool) -> Iterator[LiveTree]:
-    """A live tree of a search; nothing is drawn where JSON was asked for."""
+def live_tree(problem: str, redraw: bool, as_json: bool) -> Iterator[LiveTree]:
+    """A live tree of a search. With ``as_json`` nothing is drawn."""
     view = LiveTree(problem, redraw=redraw)
     if as_json:
         yield view
@@ -43,7 +43,7 @@ def watched(problem: str, redraw: bool, as_json: bool) -> Iterator[LiveTree]:
 
 @contextmanager
 def loading(shown: bool) -> Iterator[None]:
-    """A word on stderr, if that is a terminal, while a model is loaded."""
+    """A status line on stderr, if that is a terminal, while a model is loaded."""
     console = Console(stderr=True)
     if shown and console.is_terminal:
         with console.status("loading the model"):
@@ -54,7 +54,7 @@ def loading(shown: bool) -> Iterator[None]:
 
 @contextmanager
 def progress(total: int, shown: bool) -> Iterator[Callable[[str], None]]:
-    """Progress on stderr: a bar on a terminal, else a line now and then; call what it yields after each of ``total`` searches."""
+    """Progress on stderr: a bar on a terminal, else a line now and then. Yields a function to call after each search."""
     console, pace = Console(stderr=True), Pace()
     with Progress(console=console, transient=True, disable=not (shown and console.is_terminal)) as bar:
         work = bar.add_task("", total=total)
@@ -70,13 +70,13 @@ def progress(total: int, shown: bool) -> Iterator[Callable[[str], None]]:
 
 
 def write_model(engine: Engine) -> None:
-    """The model, its number format and its device; for a model on a CPU also a faster number format, if there is one."""
+    """Write the model, its dtype and its device; on a CPU also a faster dtype, if there is one."""
     numerics = engine.numerics
-    if "dtype" not in numerics:  # no model computes here
+    if "dtype" not in numerics:  # an engine without a model
         return
     dtype, device = str(numerics["dtype"]), str(numerics["device"])
     advice = ""
-    if device.startswith("cpu") and engine.name != EMBEDDED:  # which is too small for it to matter
+    if device.startswith("cpu") and engine.name != EMBEDDED:  # too small for the dtype to matter
         from rksc_tot.engine.model.onednn_linear import computes_bfloat16
 
         advice = dtype_advice(dtype, computes_bfloat16())
@@ -84,7 +84,7 @@ def write_model(engine: Engine) -> None:
 
 
 def dtype_advice(dtype: str, computes_bfloat16: bool) -> str:
-    """What to say of a number format on a CPU, which computes in bfloat16 or does not."""
+    """Advice on the dtype for a CPU with or without bfloat16 instructions; empty if there is none."""
     if dtype == "float32" and computes_bfloat16:
         return "; --dtype bfloat16 takes half the memory and is faster on this processor, but rounds more"
     if dtype != "float32" and not computes_bfloat16:
@@ -93,7 +93,7 @@ def dtype_advice(dtype: str, computes_bfloat16: bool) -> str:
 
 
 def write_result(result: Result, as_json: bool) -> None:
-    """A result as a report or as one JSON object."""
+    """Write a result as a report or as one JSON object."""
     if not as_json:
         Console().print(report(result))
         return
@@ -101,7 +101,7 @@ def write_result(result: Result, as_json: bool) -> None:
 
 
 def record_of(result: Result, *, tree: bool = True) -> dict[str, Any]:
-    """A result as JSON has it: its ledger with the shares that follow from it, and, if wanted, its tree as records."""
+    """A result as JSON values: its ledger with the derived shares and, with ``tree``, its tree as records."""
     record = {name: getattr(result, name) for name in Result.model_fields if name != "tree"}
     saved = {name: getattr(result.ledger, name) for name in ("prefill_saved", "layers_saved")}
     record["ledger"] = {**result.ledger.model_dump(), **saved}
@@ -109,7 +109,7 @@ def record_of(result: Result, *, tree: bool = True) -> dict[str, Any]:
 
 
 def write_rows(rows: Sequence[Row], as_json: bool, **context: Any) -> None:
-    """Rows of a comparison as a table, or as one JSON object together with the ``context``."""
+    """Write rows of a comparison as a table, or with the ``context`` as one JSON object."""
     if as_json:
         print(strict_json({**context, "rows": [row.model_dump() for row in rows]}))
     else:
@@ -117,7 +117,7 @@ def write_rows(rows: Sequence[Row], as_json: bool, **context: Any) -> None:
 
 
 def write_list(registry: Registry[Any]) -> None:
-    """Name and first line of every plug-in, and a line for each setting; one that does not work says so on its line."""
+    """Write name and summary of every plug-in, and a line for each setting. A broken plug-in has its error as summary."""
     names = registry.names()
     width = max(map(len, names), default=0)
     for name in names:
@@ -133,12 +133,12 @@ def write_list(registry: Registry[Any]) -> None:
 
 
 def strict_json(value: object) -> str:
-    """The value on one line of ASCII, which any JSON parser reads."""
+    """The value as strict JSON on one line of ASCII."""
     return json.dumps(_plain(value), allow_nan=False)
 
 
 def _plain(value: object) -> object:
-    """The value in what JSON has: anything else, such as an infinite number, as its text."""
+    """The value as JSON values; anything else, such as an infinite number, becomes a string."""
     if isinstance(value, Mapping):
         return {said(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -148,6 +148,6 @@ def _plain(value: object) -> object:
 
 
 def check_writable(out: Path) -> None:
-    """Refuse a file that cannot be written, before anything is searched."""
+    """Raise ConfigError if a file cannot be written."""
     if out.is_dir() or not out.absolute().parent.is_dir() or not os.access(out.absolute().parent, os.W_OK):
-        raise ConfigError(f"{str(out)!r} cannot be written", hint="name a file in a folder that is there")
+        raise ConfigError(f"{str(out)!r} cannot be written", hint="name a file in an existing folder")

@@ -1,1 +1,1 @@
-"""The vocabulary of the project. Nothing here imports torch."""
+"""Basic types of all rooms. Nothing here imports torch."""

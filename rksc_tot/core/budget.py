@@ -11,13 +11,15 @@ from rksc_tot.core.sizes import kv_bytes
 
 
 class Budget(Settings):
-    """Limits that are never exceeded by one; None means no limit.
+    """Hard limits, never exceeded; None means no limit.
 
-    ``tokens``: sampled tokens of all branches. ``nodes``: nodes beside the root. ``verifier_calls``: nodes scored;
-    where only some of a level can be, the search ends there, since thoughts without scores cannot be told apart. ``seconds``:
-    wall time; no forward pass starts after it. ``kv_bytes``: most KV resident for one search, a number or a text such as
-    ``64MiB``; what the search no longer needs goes first, and where that is not enough the search ends. KV that is resident
-    already, of a search before or beside it, is not charged to it: where ``kv_bytes`` cuts may depend on the company.
+    * ``tokens``: sampled tokens of all branches.
+    * ``nodes``: nodes without the root.
+    * ``verifier_calls``: scored nodes. If only part of a level can be scored, the search ends.
+    * ``seconds``: wall time; no forward pass starts after it.
+    * ``kv_bytes``: most resident KV of one search, a number or a string such as ``64MiB``. KV that the search no longer needs is
+      evicted first; if that is not enough, the search ends. KV that was already resident for other searches is not charged, so
+      this limit may depend on them.
     """
 
     kind = "budget"
@@ -32,4 +34,4 @@ class Budget(Settings):
 
 
 class BudgetReached(Exception):
-    """Raised inside a strategy when nothing more may be done; ``solve`` catches it and returns the best so far."""
+    """Raised in a strategy when a budget is used up. ``solve`` catches it and returns the best result so far."""

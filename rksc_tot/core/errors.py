@@ -1,17 +1,18 @@
-"""Every error a user can meet.
+"""All errors of the package.
 
 ::
 
     RkscTotError
      ├── ConfigError          a setting, a file or an argument is wrong
-     ├── TaskError            a task lacks something or fails on everything, or a problem does not fit it
+     ├── TaskError            a task is incomplete or fails on every thought, or it refuses a problem
      ├── VerifierError        a verifier hung, raised, or returned no usable score
      ├── EngineError
      │    ├── ModelLoadError      no such model, or not a causal LM
      │    ├── UnsupportedModel    the model cannot decode a tree exactly; the reason is in the message
      │    └── ContextOverflow     more tokens than the model's context
      ├── CacheError           the KV arena is full and nothing may be evicted
-     │    └── CompressionError           a compression policy selected what is no selection
+     │    ├── AccountFull            a search reached its own KV limit
+     │    └── CompressionError       a compression policy failed or returned an invalid selection
      └── MissingExtra         an optional dependency is not installed
 """
 
@@ -23,8 +24,8 @@ from typing import Any
 class RkscTotError(Exception):
     """Base of all errors. ``str(error)`` says what was wrong and, after a dash, what to do next.
 
-    ``message``, ``hint``: its two halves. ``result``: what the search had found when the error ended it (a
-    :class:`~rksc_tot.Result`), else None.
+    ``message``, ``hint``: its two halves. ``result``: the best :class:`~rksc_tot.Result` so far of the search that the error
+    ended, else None.
     """
 
     def __init__(self, message: str, *, hint: str = "") -> None:
@@ -38,7 +39,7 @@ class ConfigError(RkscTotError, ValueError):
 
 
 class TaskError(RkscTotError):
-    """A task lacks something or fails on everything, or a problem does not fit the task."""
+    """A task is incomplete or fails on every thought, or it refuses a problem."""
 
 
 class VerifierError(RkscTotError):
@@ -46,7 +47,7 @@ class VerifierError(RkscTotError):
 
 
 class EngineError(RkscTotError):
-    """The engine could not do what was asked."""
+    """The engine could not serve a request."""
 
 
 class ModelLoadError(EngineError):
@@ -58,7 +59,7 @@ class UnsupportedModel(EngineError):
 
 
 class ContextOverflow(EngineError):
-    """More tokens than the model's context holds."""
+    """A path has more tokens than the model's context."""
 
 
 class CacheError(EngineError):
@@ -66,11 +67,11 @@ class CacheError(EngineError):
 
 
 class AccountFull(CacheError):
-    """A search may hold no more KV, by its own budget."""
+    """A search reached its own KV limit."""
 
 
 class CompressionError(CacheError):
-    """A compression policy failed or returned what is no selection of tokens; the message names policy and fault."""
+    """A compression policy failed or returned an invalid selection. The message names policy and fault."""
 
 
 class MissingExtra(RkscTotError, ImportError):

@@ -45,10 +45,10 @@ class Rejected(Event):
 
 
 class Scored(Event):
-    """A node got its score.
+    """A node was scored.
 
-    * ``layer``: after how many decoder layers the verifier's pass stopped, None if it ran them all.
-    * ``skipped``: the score is the confidence of the thought; the verifier was not asked.
+    * ``layer``: after how many decoder layers the verifier's pass stopped, None if it ran all of them.
+    * ``skipped``: True if the verifier was not asked; the score is then the confidence of the thought.
     * ``exact``: False if the score was read from approximate KV.
     """
 
@@ -61,7 +61,7 @@ class Scored(Event):
 
 
 class Pruned(Event):
-    """A node was dropped."""
+    """A node was pruned."""
 
     kind: Literal["pruned"] = "pruned"
     node: int

@@ -1,4 +1,4 @@
-"""Private random streams: every draw follows from the run's seed and the name of what draws, never from who draws first."""
+"""Keys of named random streams. Each stream depends on its name only, so the order of draws from other streams is irrelevant."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Iterable
 
 
 def stream_key(*names: object) -> int:
-    """A 128-bit key for the stream called by ``names`` (run seed, problem, node path, branch …)."""
+    """The 128-bit key of the stream with these names (seed, problem, branch of the node, and so on)."""
     text = "\x1f".join(map(str, names)).encode(errors="surrogatepass")
     return int.from_bytes(hashlib.blake2b(text, digest_size=16).digest(), "big")
 
 
 def stream_keys(branches: Iterable[int], *names: object) -> tuple[int, ...]:
-    """One key a branch."""
+    """One key for each branch."""
     return tuple(stream_key(*names, branch) for branch in branches)

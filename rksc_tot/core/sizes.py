@@ -1,4 +1,4 @@
-"""Sizes in bytes, as people write them."""
+"""Parses sizes in bytes, such as ``64MiB``."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def kv_bytes(size: int | str, called: str = "") -> int:
     Parameters
     ----------
     size
-        A whole number, or a text such as ``64MiB``, ``1.5 GiB`` or ``67108864``.
+        A whole number, or a string such as ``64MiB``, ``1.5 GiB`` or ``67108864``.
     called
         Name of the setting or option, for the message.
 
     Raises
     ------
     ConfigError
-        If the size is neither, or not above 0.
+        If the size has neither form, or is not above 0.
     """
     found, given = 0, cast("object", size)
     if isinstance(given, str):

@@ -1,4 +1,4 @@
-"""What a user writes: a Task, and the thoughts and paths that its methods get.
+"""Tasks: the ``Task`` class that users derive from, and the thoughts and paths that its methods get.
 
 A task in two functions::
 
@@ -7,7 +7,7 @@ A task in two functions::
         is_solution=lambda problem, path: len(path) == 4,
     )
 
-Write a class where thoughts are to be parsed, merged or checked: see ``rksc_tot.tasks.game24.task``.
+To parse, merge or check thoughts, write a class, such as ``rksc_tot.tasks.game24.task``.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ ThoughtFinish = Literal["stop", "eos", "length"]
 
 
 class Reject(Exception):
-    """Raised by :meth:`Task.parse` to turn a thought away; its text is the reason."""
+    """Raised by :meth:`Task.parse` to reject a thought. Its text is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Thought:
     """One step of a path.
 
-    ``text``: what stands on the path, without the stop string.
-    ``state``: anything the task keeps with it.
-    ``finish``: what ended it, set by the search: ``stop``, a stop string; ``eos``, the end of the model's text; ``length``, a
-    limit, where the task accepts truncated thoughts.
+    * ``text``: the text on the path, without the stop string.
+    * ``state``: any value that the task stores with the thought.
+    * ``finish``: why the text ended, set by the search: ``stop``, at a stop string; ``eos``, at the end of the model's text;
+      ``length``, at a limit, if the task accepts truncated thoughts.
     """
 
     text: str
@@ -42,7 +42,7 @@ class Thought:
 
 
 class Path(tuple[Thought, ...]):
-    """The thoughts from the root, which has none, to a node, in order."""
+    """The thoughts from the root to a node, in order. The path of the root is empty."""
 
     __slots__ = ()
 
@@ -53,21 +53,21 @@ class Path(tuple[Thought, ...]):
 
     @property
     def finish(self) -> ThoughtFinish | None:
-        """What ended the last thought, None at the root."""
+        """Why the last thought ended, None at the root."""
         return self[-1].finish if self else None
 
     @property
     def text(self) -> str:
-        """All thoughts, a line each."""
+        """All thoughts, one on each line."""
         return "\n".join(thought.text for thought in self)
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What a model verifier asks at a node.
+    """The question that a model verifier asks at a node.
 
-    ``text`` is appended to the node's own tokens (a string as it is; chat messages as the turns that follow).
-    ``labels`` maps each possible answer to its worth; the score is the expectation over the model's label probabilities.
+    * ``text``: appended to the tokens of the path: a string as it is, chat messages as the next turns.
+    * ``labels``: maps each possible answer to its value. The score is the expected value under the label probabilities.
     """
 
     text: Prompt
@@ -75,24 +75,22 @@ class Question:
 
 
 class Task:
-    """Everything a search needs to know of a family of problems.
+    """A family of problems, as a search sees it.
 
-    Only :meth:`prompt` and :meth:`is_solution` must be written. The class attributes are settings:
+    Only :meth:`prompt` and :meth:`is_solution` are required. The class attributes are settings:
 
-    * ``name``: for reports.
-    * ``stop``: texts that end a thought. ``keep_stop``: whether the stop string stays on the path (True) or is cut off.
-    * ``skip_blank``: whether stop strings that a thought begins with are skipped, such as the blank line a chat model writes
-      before its first word. They stay on the path and count as sampled tokens. False: they end an empty thought.
-    * ``end_completes``: whether a path is complete where the model ends its text. A model that writes only the end of its
-      text completes the path so far, if that has a thought. False: :meth:`is_solution` alone decides; it sees
-      ``path.finish``.
-    * ``max_thought_tokens``: a thought that is longer is *truncated* and rejected, unless ``accept_truncated``.
+    * ``name``: name in reports.
+    * ``stop``: strings that end a thought. ``keep_stop``: whether the stop string stays on the path.
+    * ``skip_blank``: whether stop strings at the beginning of a thought are skipped, such as a chat model's blank line before
+      its first word. They stay on the path and count as sampled tokens. False: they end an empty thought.
+    * ``end_completes``: whether the end of the model's text completes a path. A model that writes only the end of its text then
+      completes the path so far, unless that is empty. False: only :meth:`is_solution` decides; it sees ``path.finish``.
+    * ``max_thought_tokens``: longer thoughts are *truncated* and rejected, unless ``accept_truncated``.
     * ``max_thoughts``: depth of the tree.
-    * ``mode``: ``sample`` draws k continuations; ``propose`` asks for several thoughts in one reply (see
+    * ``mode``: ``sample`` samples k continuations; ``propose`` asks for several thoughts in one reply (see
       :meth:`propose_prompt`), which ends at ``propose_stop``.
     * ``temperature``, ``top_k``, ``top_p``, ``min_p``: how thoughts are sampled.
-    * ``usual``: by the name of a strategy, settings that suit the task better than the defaults; they hold where the strategy
-      is given by its name.
+    * ``usual``: settings of strategies for this task, by name of the strategy; used if the strategy is given by name.
     """
 
     name: ClassVar[str] = ""
@@ -112,30 +110,30 @@ class Task:
     usual: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
 
     def validate(self, problem: Any) -> Any:
-        """The problem in the task's own form; raise :class:`~rksc_tot.core.errors.TaskError` if it does not fit the task."""
+        """Check a problem and convert it to the task's form. Raise :class:`~rksc_tot.core.errors.TaskError` to refuse it."""
         return problem
 
     def prompt(self, problem: Any) -> Prompt:
-        """The root prompt: a string, or chat messages that the model's template turns into one.
+        """The prompt of the root: a string, or chat messages for the model's chat template.
 
-        Where the last message is the assistant's, the model continues it. Only the template makes control tokens: their names
-        in a string or in a message are text.
+        If the last message is the assistant's, the model continues it. Only the template makes control tokens; their names in a
+        string or a message are plain text.
         """
         raise NotImplementedError
 
     def prompt_variants(self, problem: Any) -> Sequence[Prompt]:
-        """The prompt in other words. The branches after the root are dealt over the prompt and these, in turn."""
+        """Other wordings of the prompt. The branches after the root start from the prompt and its variants in turn."""
         return ()
 
     def is_solution(self, problem: Any, path: Path) -> bool:
-        """Whether the path is complete: :meth:`answer` can read it and nothing is to be added. See ``end_completes``, too."""
+        """Whether the path is complete, so that :meth:`answer` can read it. See also ``end_completes``."""
         raise NotImplementedError
 
     def parse(self, problem: Any, path: Path, text: str) -> Thought:
         """Turn the model's text into a thought after ``path``, or raise :class:`Reject` with the reason.
 
-        The model continues from the text of the thought: where that differs from what it wrote, but for white space at the
-        ends, the path gets the tokens of the new text. Such a thought has no log-probabilities, since it was not drawn.
+        The model continues from the text of the thought. If that differs from the model's text in more than outer white space,
+        the path gets the tokens of the new text, and the thought has no log-probabilities.
         """
         if not text.strip():
             raise Reject("the thought is empty")
@@ -146,19 +144,19 @@ class Task:
         return path[-1].text.strip() if path else ""
 
     def normalise(self, answer: str) -> Hashable:
-        """What an answer counts as in a vote: answers with equal values are one. ``str`` counts exact strings."""
+        """The form of an answer that counts in votes: answers with equal forms are the same."""
         return answer.strip().removesuffix(".").rstrip()
 
     def check(self, problem: Any, answer: str) -> bool | None:
-        """Whether an answer is right; None where the task cannot tell. Reports call it, strategies never do."""
+        """Whether an answer is right, None if the task cannot tell. Only reports call it, never strategies."""
         return None
 
     def state_key(self, problem: Any, path: Path) -> Hashable | None:
-        """Equal keys are one state: only the first path to it is kept, the others are counted. None: never merged."""
+        """A key of the state. Paths with equal keys are merged: the first one stays and counts the others. None: not merged."""
         return None
 
     def question(self, problem: Any, path: Path) -> Question | None:
-        """The question of the value verifier about the path; None if the task has none."""
+        """The question of the verifier ``lm_value`` about the path, None without one."""
         return None
 
     def propose_prompt(self, problem: Any, path: Path) -> Prompt:

@@ -1,4 +1,4 @@
-"""The same problems, several strategies: who plays, on what, and what came of it."""
+"""Compares strategies on the same problems: contenders, problems, results; also calibration and ArborKV fits."""
 
 from rksc_tot.evaluation.comparison import Comparison, Failure, Row
 from rksc_tot.evaluation.contenders import choose_contenders

@@ -1,4 +1,4 @@
-"""The same problems for several contenders: who solves how many, for how many tokens."""
+"""Runs contenders on the same problems and compares solved problems and tokens."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ if TYPE_CHECKING:
     from rksc_tot.verifiers import Verifier
 
 
-PLAYS: dict[Currency, int] = {"sampled": 1, "computed": 3}  # until a row has spent what it may: see chains_for
+RUNS: dict[Currency, int] = {"sampled": 1, "computed": 3}  # runs until a row spends as much as its goal, see chains_for
 
 
 class Failure(BaseModel):
-    """A problem on which a search ended with an error; it counts as not solved."""
+    """A problem whose search raised an error. It counts as not solved."""
 
     problem: str
     error: str
 
 
 class Row(BaseModel):
-    """What one contender did on all problems."""
+    """The results of one contender on all problems."""
 
     strategy: str
     solved: int = 0
     n: int = 0
     low: float = 0.0
-    """Lower end of the 95 % Wilson interval of the share solved."""
+    """Lower end of the 95 % Wilson interval of the share of solved problems."""
     high: float = 1.0
     tokens: int = 0
     """Tokens sampled."""
@@ -54,16 +54,16 @@ class Row(BaseModel):
     verifier_tokens: int = 0
     nodes: int = 0
     seconds: float = 0.0
-    """Wall time for all problems together."""
+    """Wall time of all problems together."""
     unanswered: int = 0
-    """Searches that ended without an answer."""
+    """Number of searches without an answer."""
     reasons: dict[str, int] = Field(default_factory=dict)
-    """Why they did, the commonest first."""
+    """Why searches have no answer, with counts, the commonest first."""
     settings: dict[str, Any] = Field(default_factory=dict)
     failures: list[Failure] = Field(default_factory=list)
 
     def spent(self, currency: Currency) -> float:
-        """Tokens ``sampled``, or prefill rows ``computed``, and verifier tokens together, a problem."""
+        """Mean tokens a problem: tokens ``sampled`` or prefill rows ``computed``, plus verifier tokens."""
         own = self.tokens if currency == "sampled" else self.prefill_tokens
         return (own + self.verifier_tokens) / self.n if self.n else 0.0
 
@@ -76,17 +76,17 @@ class Comparison:
     ----------
     problems : sequence of str
     open_engine : callable
-        Makes an engine. Each contender gets a fresh one, so that none finds KV another has left.
+        Returns a new engine. Each contender has its own, so that no contender reuses KV of another one.
     seed : int
     budget : Budget
-        Of each single search.
+        Budget of each search.
     concurrency : int
-        Searches in flight together; what they find depends on it only by a budget in seconds, and by near ties where
-        the model is not ``batch_invariant``.
+        Number of searches at the same time. It affects results only through a budget in seconds, or through near ties if the
+        model is not ``batch_invariant``.
     on_result : callable
-        Called with the contender's label after each problem.
+        Called after each problem with the contender's label.
     sampling : Sampling, optional
-        How thoughts are drawn; what it leaves open is the task's.
+        How thoughts are sampled. Fields that are not set come from the task.
     """
 
     problems: Sequence[str]
@@ -98,27 +98,27 @@ class Comparison:
     sampling: Sampling | None = None
 
     def run(self, contender: Contender, earlier: Sequence[Row] = ()) -> Row:
-        """The row of one contender; ``earlier`` rows are those it may have to match in what they spent.
+        """Run one contender on all problems. ``earlier``: rows that it may have to match in tokens.
 
         Raises
         ------
         ConfigError
-            If a row to match was not run, or a problem is given twice.
+            If a row to match is missing in ``earlier``, or two problems are the same.
         """
         refuse_repeats(load_task(contender.task), self.problems)
         rows = {row.strategy: row for row in earlier}
         contender.check_needs(rows)
         if contender.equals is None or contender.price is None:
-            return self._play(contender)
+            return self._solve(contender)
         goal, price, unit = rows[contender.equals], rows[contender.price], contender.currency
         costs = [(price.settings.get("strategy", {}).get("n", 1), price.spent(unit))]
-        for _ in range(PLAYS[unit]):
+        for _ in range(RUNS[unit]):
             n = chains_for(goal.spent(unit), costs)
-            row = self._play(replace(contender, options={**contender.options, "n": n}))
+            row = self._solve(replace(contender, options={**contender.options, "n": n}))
             costs.append((n, row.spent(unit)))
         return row
 
-    def _play(self, contender: Contender) -> Row:
+    def _solve(self, contender: Contender) -> Row:
         engine = self.open_engine()
         try:
             start = time.perf_counter()
@@ -128,7 +128,7 @@ class Comparison:
             engine.close()
 
     async def _outcomes(self, contender: Contender, engine: Engine) -> list[Outcome]:
-        """What became of each problem, in the order of the problems."""
+        """The outcome of each problem, in the order of the problems."""
         from rksc_tot.strategies import STRATEGIES
 
         task = load_task(contender.task)
@@ -152,10 +152,10 @@ class Comparison:
 
 
 def chains_for(goal: float, costs: Sequence[tuple[int, float]]) -> int:
-    """How many chains spend ``goal``, on the line through the last two known (chains, cost); at least 1.
+    """The number of chains, at least 1, that costs ``goal``, on the line through the last two known (chains, cost).
 
-    No chains cost nothing, so one known cost gives its multiples. Chains that agree share rows, so of rows that are
-    computed each further chain costs less, and the line has to be drawn again from what it led to.
+    Zero chains cost nothing, so with one known cost this is a proportion. Equal chains share computed rows, so further chains
+    cost less, and the estimate is repeated from its own measured cost.
     """
     (n0, cost0), (n1, cost1) = [(0, 0.0), *costs][-2:]
     return max(1, round(n1 + (goal - cost1) * (n1 - n0) / (cost1 - cost0))) if cost0 < cost1 else max(1, n1)

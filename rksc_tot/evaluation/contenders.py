@@ -1,4 +1,4 @@
-"""Which contenders ``rksc-tot compare`` lets play, as data; what a contender leaves open is as ``solve`` has it."""
+"""The contenders of ``rksc-tot compare``. Settings that a contender does not set are the defaults of ``solve``."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ class Contender:
     Parameters
     ----------
     label : str
-        Its name in the table.
+        The name in the table.
     task : str
-        Which prompt it starts from.
+        Name of the task.
     strategy : str
     options : Mapping
         Settings of the strategy that differ from the task's usual ones.
     verifier : str, optional
-        By default that of a search that names none. ``EXACT``: the task's own check, which is more than a search is told.
+        Name of the verifier; by default that of the task. ``EXACT``: the task's own check, which knows the right answer.
     equals : str, optional
-        Label of an earlier row that has spent what this one may spend a problem.
+        Label of an earlier row. This contender spends as many tokens a problem as that row.
     price : str, optional
-        Label of an earlier row that shows what one chain costs; from both follows the setting ``n``.
+        Label of an earlier row that gives the cost of one chain. The setting ``n`` follows from ``equals`` and ``price``.
     currency : {"sampled", "computed"}
-        What is spent beside verifier tokens: tokens sampled, as if each were computed, or the prefill rows that were.
+        The tokens that count besides verifier tokens: tokens sampled, or prefill rows computed.
     """
 
     label: str
@@ -45,10 +45,10 @@ class Contender:
     currency: Currency = "sampled"
 
     def check_needs(self, labels: Collection[str]) -> None:
-        """Raise ConfigError unless the rows this one is matched with are among the ``labels`` that play before it."""
+        """Raise ConfigError unless the rows ``equals`` and ``price`` are among the ``labels`` of earlier rows."""
         missing = [repr(label) for label in (self.equals, self.price) if label is not None and label not in labels]
         if missing:
-            raise ConfigError(f"{self.label!r} needs {' and '.join(missing)}", hint="let them play before it")
+            raise ConfigError(f"{self.label!r} needs {' and '.join(missing)}", hint="choose these rows too, before it")
 
 
 COT = "CoT greedy"
@@ -76,23 +76,23 @@ LINEUPS: dict[str, tuple[Contender, ...]] = {
 
 
 def choose_contenders(task: str, only: Sequence[str] = ()) -> list[Contender]:
-    """The contenders of a task, or those of the labels in ``only``.
+    """The contenders of a task, or those with the labels in ``only``.
 
-    A task without a line-up of its own has every strategy.
+    A task without an entry in ``LINEUPS`` has one contender for each strategy.
 
     Raises
     ------
     ConfigError
-        If a label is unknown, or a row is chosen without those it is matched with.
+        If a label is unknown, or a chosen contender needs rows that are not chosen.
     """
     from rksc_tot.strategies import STRATEGIES
 
-    everyone = LINEUPS.get(task) or tuple(Contender(name, task, name) for name in STRATEGIES.names())
-    labels = [contender.label for contender in everyone]
+    lineup = LINEUPS.get(task) or tuple(Contender(name, task, name) for name in STRATEGIES.names())
+    labels = [contender.label for contender in lineup]
     for label in only:
         if label not in labels:
             raise ConfigError(f"there is no row {label!r}", hint=f"there are {', '.join(map(repr, labels))}")
-    chosen = [contender for contender in everyone if not only or contender.label in only]
+    chosen = [contender for contender in lineup if not only or contender.label in only]
     for at, contender in enumerate(chosen):
         contender.check_needs([earlier.label for earlier in chosen[:at]])
     return chosen

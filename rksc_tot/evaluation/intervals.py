@@ -1,4 +1,4 @@
-"""How far a share measured on few problems can be trusted."""
+"""Confidence intervals of a measured share."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 
 
 def wilson(solved: int, n: int, z: float = 1.959964) -> tuple[float, float]:
-    """Wilson score interval of ``solved`` out of ``n``, 95 % by default; (0, 1) when nothing was tried.
+    """Wilson score interval of ``solved`` out of ``n``, 95 % by default; (0, 1) for n = 0.
 
     Raises
     ------

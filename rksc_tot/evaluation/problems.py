@@ -1,4 +1,4 @@
-"""Which problems a comparison is run on."""
+"""Collects the problems of comparisons and calibrations: from arguments, files or built-in sets."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 
-from rksc_tot.api.jsonl import read_problems
+from rksc_tot.api.jsonl_reader import read_problems
 from rksc_tot.core.errors import ConfigError
 from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code
 from rksc_tot.core.task import Task
@@ -21,12 +21,12 @@ def choose_problems(
     held_out: bool = False,
     held_out_states: bool = False,
 ) -> list[str]:
-    """The problems of exactly one source: given one by one, rows of a csv, or a set the embedded model never saw.
+    """The problems of a comparison, from exactly one source: arguments, rows of a csv, or a held-out set of the embedded model.
 
     Raises
     ------
     ConfigError
-        If there is no source or more than one, or the file has no such rows.
+        If there is not exactly one source, or the file lacks the rows.
     """
     given = {
         "problems": problems,
@@ -38,17 +38,17 @@ def choose_problems(
         raise ConfigError(f"--rows {rows} without a file", hint="add --puzzles FILE")
     sources = [name for name, value in given.items() if value]
     if len(sources) != 1:
-        said = f"{' and '.join(sources)} are given" if sources else "there is nothing to compare on"
-        raise ConfigError(said, hint="give problems, or --puzzles FILE, or --held-out, or --held-out-states")
+        found = f"{' and '.join(sources)} are given together" if sources else "there are no problems to compare on"
+        raise ConfigError(found, hint="give problems, or --puzzles FILE, or --held-out, or --held-out-states")
     if held_out or held_out_states:
         return _held_out("roots" if held_out else "states")
     return _from_file(file, rows) if file else list(problems)
 
 
 def refuse_repeats(task: Task, problems: Sequence[str]) -> None:
-    """Refuse problems that are one and the same to the task: the second search would find KV the first has left.
+    """Check that no two problems have the same prompt, as the second search would reuse KV of the first.
 
-    A problem the task cannot read is left to fail alone in its search.
+    A problem that the task refuses is skipped; its own search reports the error.
 
     Raises
     ------
@@ -88,33 +88,33 @@ def calibration_problems(
     most: int | None = None,
     seed: int = 0,
 ) -> list[str]:
-    """The problems of exactly one source.
+    """The problems of a calibration or a fit, from exactly one source.
 
     Parameters
     ----------
     problems : sequence of str
-        Given one by one.
+        Problems given as arguments.
     file : Path, optional
-        One a line; empty lines do not count. Where its name ends in ``.jsonl``: as ``rksc-tot run`` takes it.
+        A file with a problem on each line; empty lines are skipped. A file ``*.jsonl`` has the form of ``rksc-tot run``.
     training : bool
-        The game-of-24 puzzles that are held out nowhere: see :func:`training_puzzles`, which takes ``without`` and ``rows``.
+        Use the game-of-24 puzzles outside all held-out sets, see :func:`training_puzzles` for ``without`` and ``rows``.
     most : int, optional
-        A random choice of so many of them.
+        Use a random sample of at most that many problems.
     seed : int
-        Of that choice.
+        Seed of the sample.
 
     Raises
     ------
     ConfigError
-        If there is no source or more than one, or the file cannot be read.
+        If there is not exactly one source, or the file cannot be read.
     """
     given = {"problems": problems, "--problems": file, "--training-puzzles": training}
     sources = [name for name, value in given.items() if value]
     if len(sources) != 1:
-        said = f"{' and '.join(sources)} are given" if sources else "there is no problem to learn from"
-        raise ConfigError(said, hint="give problems, or --problems FILE, or --training-puzzles")
+        found_sources = f"{' and '.join(sources)} are given together" if sources else "there are no problems"
+        raise ConfigError(found_sources, hint="give problems, or --problems FILE, or --training-puzzles")
     if (without or rows) and not training:
-        raise ConfigError("--without and --rows belong to --training-puzzles", hint="leave them out")
+        raise ConfigError("--without and --rows are given without --training-puzzles", hint="add it, or leave them out")
     found = training_puzzles(without, rows) if training else _lines(file) if file else list(problems)
     if most is not None and most < len(found):
         found = random.Random(seed).sample(found, most)
@@ -122,9 +122,9 @@ def calibration_problems(
 
 
 def training_puzzles(without: Path | None = None, rows: str | None = None) -> list[str]:
-    """Every game-of-24 puzzle of numbers 1..13, but for the held-out sets of the embedded model.
+    """All game-of-24 puzzles with numbers 1..13 outside the held-out sets of the embedded model.
 
-    ``without``: a ranked csv whose puzzles are left out as well, all or those whose rank lies in ``rows``.
+    ``without``: a ranked csv of further puzzles to leave out; with ``rows``, only those of these ranks.
     """
     from rksc_tot.tasks.game24.puzzles import all_puzzles, read_puzzles
 
@@ -143,5 +143,5 @@ def _lines(file: Path) -> list[str]:
         raise ConfigError(f"{str(file)!r} cannot be read: {getattr(error, 'strerror', None) or error}") from None
     found = [line.strip() for line in lines if line.strip()]
     if not found:
-        raise ConfigError(f"{str(file)!r} holds no problem", hint="write one a line")
+        raise ConfigError(f"{str(file)!r} holds no problem", hint="write one problem on each line")
     return found

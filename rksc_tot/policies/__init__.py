@@ -1,1 +1,1 @@
-"""Pure decisions, one paper a file: no model, no tree, no tensor of a cache."""
+"""Pure decisions, one paper a file. They use no model, no tree and no cache."""

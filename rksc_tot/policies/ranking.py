@@ -1,4 +1,4 @@
-"""How nodes compare: best first, so that near ties fall the same way on every device."""
+"""Ranks nodes, best first, with scores rounded so that near ties are decided the same way on every device."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ Key = Callable[[Node], float | None]
 
 
 def ranked(nodes: Iterable[Node], key: Key | None = None) -> list[Node]:
-    """Nodes sorted best first: by ``key`` (default: the score), then by likelihood, then lower id.
+    """Sort nodes best first: by ``key`` (default: the score), then by likelihood, then by lower id. None ranks last.
 
-    Both numbers are rounded to four significant digits, so that near ties fall the same way where the last bits differ, as
-    on another device. Values on either side of a rounding boundary may still fall differently. None ranks last.
+    Both numbers are rounded to four significant digits, so that differences in the last bits, as between devices, do not
+    change the order. Values close to a rounding boundary may still be ordered differently.
     """
     by = key or _score
     return sorted(nodes, key=lambda node: (-rounded(by(node)), -rounded(node.likelihood), node.id))
 
 
 def rounded(value: float | None) -> float:
-    """A value as it is compared: to four significant digits, None below everything.
+    """A value rounded to four significant digits; None is -∞.
 
-    Scores come from probabilities, which differ from device to device by about as much, relatively, as logits: 1e-5 in fp32.
+    In fp32, probabilities and scores differ between devices by about 1e-5, relatively.
     """
     return -math.inf if value is None else float(f"{value:.4g}")
 

@@ -1,4 +1,4 @@
-"""One search on one problem: what a strategy may do, and what stands behind it."""
+"""One search on one problem: the ``Search`` that strategies call, and its parts."""
 
 from rksc_tot.search.search import Search
 

@@ -1,4 +1,4 @@
-"""Which complete path is the answer, and why there is none."""
+"""Chooses the answer among the complete paths of a tree, or says why there is none."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rksc_tot.search.validation import Fault
 
 
 class Answers:
-    """The complete paths of a tree, those that a strategy has handed in, and their answers.
+    """The complete paths of a tree, their answers, and the candidates that a strategy has handed in.
 
     Parameters
     ----------
@@ -30,17 +30,17 @@ class Answers:
         self._votes: dict[int, Hashable] = {}
         self._values: dict[int, float | None] = {}
         self.faults: dict[int, str] = {}
-        """By node: why no answer can be read off its path."""
+        """For each node id without an answer, the reason."""
         self.complete: list[Node] = []
 
     def answer(self, node: Node) -> str | None:
-        """The answer of a complete path, None if the task cannot read one."""
+        """The answer of a complete path, None if ``task.answer`` gives none."""
         if node.id not in self._answers:
             self._answers[node.id] = self._read(node)
         return self._answers[node.id]
 
     def vote(self, node: Node) -> Hashable | None:
-        """What the answer counts as in a vote, None if the task cannot read one."""
+        """The answer of a complete path as normalised for votes, None if there is no answer."""
         return None if self.answer(node) is None else self._votes[node.id]
 
     def _read(self, node: Node) -> str | None:
@@ -55,23 +55,23 @@ class Answers:
 
     @property
     def works(self) -> bool:
-        """Whether the task has given an answer."""
+        """Whether the task has given at least one answer."""
         return any(answer is not None for answer in self._answers.values())
 
     @property
     def fault(self) -> Fault | None:
-        """How the task first failed on an answer."""
+        """The first failure of the task on an answer, None if there was none."""
         return next((fault for fault in self.faults.values() if isinstance(fault, Fault)), None)
 
     def __contains__(self, node: Node) -> bool:
         return node.id in self._values
 
     def hand_in(self, node: Node, value: float | None) -> None:
-        """Make a complete path a candidate; ``value`` None stands for its score."""
+        """Make a complete path a candidate. ``value`` ranks it; None means its score."""
         self._values[node.id] = value
 
     def best(self) -> Node:
-        """See ``Search.best``."""
+        """The best node, see :attr:`Search.best`."""
         handed = [self._tree[id] for id in self._values]
         if handed:
             most = max(rounded(self._value(node)) for node in handed)
@@ -84,16 +84,16 @@ class Answers:
         return ranked(node for node in nodes if node.depth == depth)[0]
 
     def why_none(self, rejections: Mapping[str, int]) -> str | None:
-        """Why a search that no budget ended has no answer, where no rejection says so; after a dash, what to do next."""
+        """Why a search that ran to its end has no answer, None if the rejections explain it. After a dash: what to do next."""
         if self.deepest():
             return too_deep(self._task.max_thoughts)
         pruned = next((node for node in self._tree if node.pruned is not None), None)
         if rejections or pruned is None:
             return None
-        return f"every path was pruned, node {pruned.id} because: {pruned.pruned} - let the strategy keep more"
+        return f"every path was pruned (node {pruned.id}: {pruned.pruned}) - let the strategy keep more nodes"
 
     def deepest(self) -> int:
-        """How many thoughts have brought a path to ``max_thoughts`` that is not complete."""
+        """Number of thoughts that end an incomplete path of length ``max_thoughts``."""
         most = self._task.max_thoughts
         return sum(node.count for node in self._tree if node.depth == most and not node.finished)
 
@@ -103,35 +103,37 @@ class Answers:
 
 
 def too_deep(most: int) -> str:
-    """Why a path at the depth limit that is not complete has no answer."""
+    """The reason for an incomplete path at the depth limit."""
     return f"no path was complete within max_thoughts {most} - raise it, or let is_solution accept shorter paths"
 
 
 class FallibleCalls(Protocol):
-    """Calls of a task that may fail."""
+    """A part of a search that calls the task, with the first failure of the task."""
 
     @property
     def works(self) -> bool:
-        """Whether one has not failed."""
+        """Whether at least one call succeeded."""
         ...
 
     @property
     def fault(self) -> Fault | None:
-        """How the first one failed, None if none did."""
+        """The first failure, None if there was none."""
         ...
 
 
 def check_task_works(parts: Sequence[FallibleCalls], warn: Callable[[str, str], None]) -> None:
-    """Warn of a task that failed on some thoughts or answers. Raises TaskError if it failed on all of them."""
+    """Warn if the task failed on some thoughts or answers. Raises TaskError if it failed on all of them."""
     for part in parts:
         if part.fault is not None and not part.works:
-            raise TaskError(f"the task failed on everything: {part.fault}", hint=HINT) from part.fault.error
+            raise TaskError(
+                f"the task failed on every thought or answer: {part.fault}", hint=HINT
+            ) from part.fault.error
         if part.fault is not None:
             warn("task", f"the task failed on some thoughts, which were rejected: {part.fault}; {HINT}")
 
 
 def all_rejected(rejections: Counter[str]) -> str:
-    """The warning where a search has rejected every thought."""
+    """The warning for a search that rejected every thought."""
     [(reason, times)] = rejections.most_common(1)
     total = rejections.total()
     rejected = "the only thought was" if total == 1 else f"all {total} thoughts were"

@@ -1,4 +1,4 @@
-"""From nodes to drafts: the engine call behind ``Search.expand``, in both modes of generation."""
+"""Generates candidate thoughts after nodes: the engine call of ``Search.expand``, in both modes."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ FINISH: dict[Finish, ThoughtFinish] = {"stop": "stop", "eos": "eos", "length": "
 
 @dataclass(frozen=True, slots=True)
 class CandidateThought:
-    """A text on its way to become a node.
+    """A text that may become a node.
 
-    * ``branch``: last part of the node's branch name. ``count``: how many branches wrote it.
-    * ``finish``: what ended it.
-    * ``handle``: of the engine, None for a proposed thought.
-    * ``ending``: what closes the thought on the path, where its text has to be tokenised anew.
-    * ``exact``: whether it started from KV of its own tokens.
-    * ``fault``: why it cannot become a node.
+    * ``branch``: last part of the node's branch name. ``count``: number of branches that wrote this text.
+    * ``finish``: why the generation of the text ended.
+    * ``handle``: the engine's handle of the path with this text, None for a proposed thought.
+    * ``ending``: the stop string to append when the text is tokenised again.
+    * ``exact``: False if it was generated from approximate KV.
+    * ``fault``: why it is rejected before the task parses it, None if it is not.
     """
 
     parent: Node
@@ -48,7 +48,7 @@ class CandidateThought:
 
 
 def sampling_of(usual: Task | Sampling, given: Mapping[str, Any]) -> Sampling:
-    """How tokens are drawn: as is usual, but for the fields that are given.
+    """The sampling of ``usual`` with the fields in ``given`` replaced.
 
     Raises
     ------
@@ -60,19 +60,18 @@ def sampling_of(usual: Task | Sampling, given: Mapping[str, Any]) -> Sampling:
 
 @dataclass(frozen=True)
 class ThoughtGenerator:
-    """Writes drafts for a task with an engine.
+    """Generates candidate thoughts for a task with an engine.
 
     Parameters
     ----------
     task, problem, engine, account
         Of the search.
     sampling : Sampling
-        How tokens are drawn where a strategy asks for no other temperature.
+        The sampling where a strategy sets no temperature.
     names : tuple
-        Seed and problem, which every random stream is named by.
+        Seed and problem: the beginning of every random stream's name.
     approximations : Approximations
-        Where the first thoughts start from besides the prompt, whether thoughts are compared by their hidden states, and
-        when branches may stop because another one is decisive.
+        Prompt variants for the first thoughts, merging of similar siblings, and rival stop.
     """
 
     task: Task
@@ -86,20 +85,25 @@ class ThoughtGenerator:
     async def draft(
         self, wanted: Sequence[tuple[Node, Path, int]], *, temperature: float | None, round: int
     ) -> tuple[list[CandidateThought], bool]:
-        """All drafts for (node, its path, how many), in order, and whether a budget cut any of them short.
+        """Generate for each (node, path of the node, number of thoughts).
+
+        Returns
+        -------
+        tuple
+            The candidates in order, and whether a budget cut any of them short.
 
         Raises
         ------
         ContextOverflow
-            If the root's prompt leaves no room for a thought; deeper nodes get a draft that says so.
+            If the context has no room for a thought after the root's prompt. A deeper node gets a candidate with a ``fault``.
         """
         sampling = self.sampling if temperature is None else sampling_of(self.sampling, {"temperature": temperature})
-        spots = [(node, path, k, start) for node, path, k in wanted for start in await self._starts(node, k)]
-        asked = [self._request(node, path, k, start, sampling, round) for node, path, k, start in spots]
+        starts = [(node, path, k, start) for node, path, k in wanted for start in await self._starts(node, k)]
+        asked = [self._request(node, path, k, start, sampling, round) for node, path, k, start in starts]
         replies = iter(await self._replies([request for request in asked if isinstance(request, GenerateRequest)]))
         drafts: list[CandidateThought] = []
         cut = False
-        for (node, path, k, start), request in zip(spots, asked, strict=True):
+        for (node, path, k, start), request in zip(starts, asked, strict=True):
             reply = next(replies) if isinstance(request, GenerateRequest) else request
             if isinstance(reply, ContextOverflow) and node.parent is None:
                 raise reply
@@ -124,7 +128,7 @@ class ThoughtGenerator:
     def _request(
         self, node: Node, path: Path, k: int, start: Start, sampling: Sampling, round: int
     ) -> GenerateRequest | str:
-        """The request, or why the task has none for this node."""
+        """The request for a node, or the fault of the task that prevents it."""
         task, suffix = self.task, None
         proposing = task.mode == "propose"
         if proposing:
@@ -151,7 +155,7 @@ class ThoughtGenerator:
         )
 
     async def _replies(self, requests: Sequence[GenerateRequest]) -> list[list[Completion] | ContextOverflow]:
-        """All replies; where one request overflows the context, the others are asked again without it."""
+        """All replies. If a request overflows the context, all requests are sent again one by one."""
         try:
             return [*await self.engine.generate(requests, self.account)]
         except ContextOverflow as error:
@@ -164,7 +168,7 @@ class ThoughtGenerator:
     ) -> Iterator[CandidateThought]:
         self.account.ledger.rival_stop.acted += any(completion.finish == "rival" for completion in reply)
         for text, tokens, logprobs, finish, branches, handle, exact in reply:
-            if finish == "rival" or (finish == "budget" and not tokens):  # given up, or never drawn
+            if finish == "rival" or (finish == "budget" and not tokens):  # stopped by a rival, or never started
                 self.engine.release(handle)
                 continue
             fault = self._cut_off(finish)
@@ -177,11 +181,11 @@ class ThoughtGenerator:
     def _proposed(
         self, node: Node, path: Path, k: int, reply: Sequence[Completion], round: int
     ) -> Iterator[CandidateThought]:
-        """The pieces of one reply. Where the reply was cut off, its last piece was too."""
+        """The thoughts of one reply. The last one was cut off if the reply was."""
         task, [completion] = self.task, reply
         if completion.handle is not None:
             self.engine.release(completion.handle)
-        if completion.finish == "budget" and not completion.text:  # never drawn
+        if completion.finish == "budget" and not completion.text:  # never started
             return
         fault = self._cut_off(completion.finish)
         try:
@@ -194,7 +198,7 @@ class ThoughtGenerator:
             pieces, fault = [], Fault(raised)
         if not pieces:
             ended = completion.finish == "eos" and not completion.text.strip()
-            nothing = ENDED if ended else "the reply holds no thought"
+            nothing = ENDED if ended else "the reply has no thought"
             yield CandidateThought(node, path, completion.text, "0", fault=fault or nothing)
         for at, piece in enumerate(pieces[:k]):
             last = at == len(pieces) - 1
@@ -205,7 +209,7 @@ class ThoughtGenerator:
             )  # fmt: skip
 
     def _cut_off(self, finish: Finish) -> str | None:
-        """Why a truncated thought is rejected; None where it is not truncated, or the task accepts that."""
+        """Why a truncated thought is rejected; None if it is not truncated, or the task accepts truncated thoughts."""
         if self.task.accept_truncated or finish not in ("length", "budget"):
             return None
         most = self.task.max_thought_tokens

@@ -1,4 +1,7 @@
-"""Enforces a budget: what may still be done, what is cut short, when the search ends."""
+"""Enforces the budget of a search between engine calls: nodes, verifier calls, tokens, seconds, KV.
+
+Within an engine call, the scheduler ends work at the deadline and the limits of the :class:`~rksc_tot.engine.base.Account`.
+"""
 
 from __future__ import annotations
 
@@ -14,23 +17,23 @@ from rksc_tot.engine.base import Account
 T = TypeVar("T")
 Limit = Literal["tokens", "nodes", "verifier_calls", "seconds", "kv_bytes"]
 LIMITS: tuple[Limit, ...] = get_args(Limit)
-OWN_BUDGET = "the budget"  # of one search, in reasons
-DRAWN: tuple[Limit, Limit] = ("tokens", "nodes")  # a draw takes at least one of each
+OWN_BUDGET = "the budget"  # name of the budget of one search, in reasons
+DRAWN: tuple[Limit, Limit] = ("tokens", "nodes")  # each generated thought needs at least one of each
 
 
 class Limits:
-    """A budget, the account it limits, and whether it has cut anything short.
+    """A budget, the account that it limits, and the first limit that was reached.
 
     Parameters
     ----------
     budget : Budget
     ledger : Ledger
-        Its counters are compared with the budget.
+        The counters that are compared with the budget.
     on_cut : callable
-        Called with the reason when a budget first cuts something.
+        Called once, with the reason, when a limit is first reached.
     run : Limits, optional
-        Limits of the run of many searches that this search belongs to. Work counts in both and must be within both. Searches
-        take from a shared limit first come, first served.
+        Limits of the run of many searches that this search belongs to. Work counts towards both budgets and must fit both.
+        Searches take from a shared limit first come, first served.
     name : str
         The name of the budget in reasons.
     """
@@ -65,7 +68,7 @@ class Limits:
 
     @property
     def seconds_left(self) -> float | None:
-        """Seconds until the deadline, may be negative; None without one."""
+        """Seconds until the deadline, negative after it; None without a deadline."""
         return None if self.account.deadline is None else self.account.deadline - time.perf_counter()
 
     def late(self) -> bool:
@@ -75,11 +78,11 @@ class Limits:
 
     @property
     def short(self) -> bool:
-        """Whether the engine could not do everything: the deadline has passed, or the KV may not grow."""
+        """Whether the engine may leave work undone: the deadline has passed, or the KV may not grow."""
         return self.late() or self.account.kv_short
 
     def left(self, limit: Limit) -> float:
-        """How much of a limit is left, of this budget alone; infinite without a limit."""
+        """The rest of a limit of this budget alone; infinite without a limit."""
         if limit == "tokens":
             return math.inf if self.account.tokens_left is None else self.account.tokens_left
         if limit == "seconds":
@@ -90,19 +93,19 @@ class Limits:
         return math.inf if most is None else most - getattr(self.ledger, limit)
 
     def reason(self, limit: Limit) -> str:
-        """The sentence for a limit of this budget that is used up."""
+        """The reason to report for a limit that is used up."""
         amount, unit = getattr(self.budget, limit), limit.replace("_", " ").replace("kv", "KV")
-        said = f"{str(amount).removesuffix('.0')} {unit.removesuffix('s') if amount == 1 else unit}"
-        return f"{self._name} of {said} is used up"
+        text = f"{str(amount).removesuffix('.0')} {unit.removesuffix('s') if amount == 1 else unit}"
+        return f"{self._name} of {text} is used up"
 
     def used_up(self) -> str | None:
-        """Why nothing more may be done; None while every limit has something left."""
+        """The reason of the first limit that is used up, None if there is none."""
         return next((self.reason(limit) for limit in LIMITS if self.left(limit) <= 0), None)
 
-    # -- asking leave ------------------------------------------------------------------------------------------------
+    # -- admission ---------------------------------------------------------------------------------------------------
 
     def admit_node(self) -> bool:
-        """Book one more node, and cut it if there is no room for it."""
+        """Count one more node. Returns False, and counts nothing, if the limit of nodes is reached."""
         if self._left("nodes") <= 0:
             self.cut("nodes")
             return False
@@ -111,9 +114,10 @@ class Limits:
         return True
 
     def admit_draws(self, wanted: Sequence[tuple[T, int]]) -> list[tuple[T, int]]:
-        """As many of the wanted draws, first come first served, as could all become nodes; none after scores were cut.
+        """The thoughts that may be generated, first come first served: as many as there are nodes or tokens left.
 
-        Searches that share a limit do not set anything aside for each other: :meth:`admit_node` has the last word.
+        Nothing is reserved, as searches share limits: :meth:`admit_node` decides on each node. Raises BudgetReached if
+        nothing is left, or if verifier calls were cut before.
         """
         self._check()
         scarce = min(DRAWN, key=self._left)
@@ -135,7 +139,7 @@ class Limits:
         return admitted
 
     def admit_calls(self, wanted: Sequence[T], *, free: bool) -> list[T]:
-        """As many of the wanted verifier calls as there are left; they are booked at once, so that none overdraws."""
+        """The verifier calls that may be made. They are counted at once, so that concurrent searches stay within the limit."""
         self._check()
         if free:
             return list(wanted)
@@ -151,35 +155,35 @@ class Limits:
             each.ledger.verifier_calls += len(admitted)
         return admitted
 
-    # -- the end -----------------------------------------------------------------------------------------------------
+    # -- ending ------------------------------------------------------------------------------------------------------
 
     def cut_short(self) -> None:
-        """Note that an engine or a verifier ended early, for want of seconds, KV or tokens."""
+        """Note that the engine or a verifier ended early, for lack of seconds, KV or tokens."""
         self.cut("seconds" if self.late() else "kv_bytes" if self.account.kv_short else "tokens")
 
     def cut(self, limit: Limit) -> None:
-        """Note that a limit prevented something; a limit of the run ends the run as well."""
-        whose = self._whose(limit)
-        reason = whose.reason(limit)
-        if whose is self.run:
-            whose.stopped = whose.stopped or reason
+        """Note that a limit prevented some work. A limit of the run ends the run too."""
+        tighter = self._tighter(limit)
+        reason = tighter.reason(limit)
+        if tighter is self.run:
+            tighter.stopped = tighter.stopped or reason
         if self.stopped is None:
             self.stopped = reason
             self._on_cut(reason)
 
     def stop(self, limit: Limit) -> NoReturn:
-        """Raise BudgetReached: nothing more may be done."""
+        """Raise BudgetReached for this limit."""
         self.cut(limit)
-        raise BudgetReached(self._whose(limit).reason(limit))
+        raise BudgetReached(self._tighter(limit).reason(limit))
 
     def end(self, reason: str) -> NoReturn:
-        """Raise BudgetReached, now and at every later call: a caller wants the search to end."""
+        """Raise BudgetReached now and in every later call, at a caller's request."""
         self._ended = reason
         self.stopped = self.stopped or reason
         raise BudgetReached(reason)
 
     def check_ended(self) -> None:
-        """Raise BudgetReached where :meth:`end` has been called."""
+        """Raise BudgetReached if :meth:`end` was called."""
         if self._ended is not None:
             raise BudgetReached(self._ended)
 
@@ -192,8 +196,8 @@ class Limits:
     def _left(self, limit: Limit) -> float:
         return min(each.left(limit) for each in self._both)
 
-    def _whose(self, limit: Limit) -> Limits:
-        """The limits of which less is left."""
+    def _tighter(self, limit: Limit) -> Limits:
+        """The limits, this search's or the run's, with less left."""
         return min(self._both, key=lambda each: each.left(limit))
 
     def _check(self) -> None:

@@ -1,4 +1,4 @@
-"""Scores: what a verifier is to a search, what counts as a score, and the one place that writes scores to nodes."""
+"""Scores nodes with a verifier: the protocol of verifiers, the check of scores, and the writing of scores to nodes."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ NO_LABELS: Mapping[str, float] = {}
 
 
 class Assessment(NamedTuple):
-    """A score, and how a verifier came by it.
+    """A score with its details.
 
-    ``score``: a finite number, higher is better; True is 1, False 0.
-    ``labels``: label probabilities, and under ``outside`` the mass on anything else, where all of it was read.
-    ``layer``: after how many decoder layers the pass stopped; None where it ran them all, or there was none.
-    ``exact``: False if the score was read from approximate KV.
+    * ``score``: a finite number, higher is better; True is 1, False is 0.
+    * ``labels``: label probabilities and, if the whole distribution was read, ``outside``, the probability of anything else.
+    * ``layer``: after how many decoder layers the pass stopped; None if it ran all of them, or there was no pass.
+    * ``exact``: False if the score was read from approximate KV.
     """
 
     score: float
@@ -40,29 +40,29 @@ Score = float | Assessment | VerifierError | None
 
 
 class Scorer(Protocol[S_contra]):
-    """What a search needs of a verifier; ``rksc_tot.verifiers.Verifier`` is the base of the built-in ones."""
+    """The methods of a verifier that a search calls; ``rksc_tot.verifiers.Verifier`` is the base of the built-in ones."""
 
     @property
     def name(self) -> str:
-        """For messages and reports."""
+        """The name in messages and reports."""
         ...
 
     @property
     def free(self) -> bool:
-        """Whether its scores cost nothing, so that they are no verifier calls."""
+        """Whether scores need no forward pass, so that they do not count as verifier calls."""
         ...
 
     def bounds(self, search: S_contra, node: Node) -> tuple[float, float] | None:
-        """The lowest and the highest score a node can get, None where that is not known."""
+        """The lowest and highest score that a node can get, None if unknown."""
         ...
 
     async def score(self, search: S_contra, nodes: Sequence[Node]) -> Sequence[Score]:
-        """One entry a node: a number or an assessment, the error that kept this node from getting one, or None: out of time."""
+        """One entry for each node: a number or an assessment; the error on this node; or None if the time ran out."""
         ...
 
 
 class Scoring(Generic[S]):
-    """Has nodes scored and writes their scores, labels and exit layers.
+    """Calls the verifier and writes scores, labels and exit layers to nodes.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ class Scoring(Generic[S]):
     engine, tree, limits
         Of the search.
     approximations : Approximations
-        Which siblings need no verifier, which passes may stop early, and the audit of both.
+        Verify skip, layer exit, and the audits of both.
     emit : callable
         Gets every event, as kind and fields.
     """
@@ -92,14 +92,14 @@ class Scoring(Generic[S]):
         self._works = False
 
     async def score(self, nodes: Sequence[Node]) -> list[tuple[Node, VerifierError]]:
-        """Score nodes; returns those on which the verifier failed, each with its error.
+        """Score nodes. Returns the nodes on which the verifier failed, each with its error.
 
         Raises
         ------
         VerifierError
             If a score is not a finite number, or the verifier has failed on every node so far.
         BudgetReached
-            If nothing more may be scored.
+            If no verifier call is left.
         """
         rest, audited = self._skip(nodes)
         failed = []
@@ -112,7 +112,7 @@ class Scoring(Generic[S]):
         return failed
 
     async def label(self, requests: Sequence[LabelRequest], nodes: Sequence[Node] | None) -> list[LabelScores | None]:
-        """See ``Search.label``."""
+        """Answer label questions, see :meth:`Search.label`."""
         early_exit = None if nodes is None else self._early_exit
         if nodes is not None and early_exit is not None:
             requests = [early_exit.allow_exit(*pair) for pair in zip(nodes, requests, strict=True)]
@@ -126,7 +126,7 @@ class Scoring(Generic[S]):
         return replies
 
     async def _ask(self, nodes: Sequence[Node]) -> list[Score]:
-        """One score a node. Raises VerifierError if the verifier raises anything, or gives another number of scores."""
+        """Call the verifier. Raises VerifierError if it raises any other error, or returns a wrong number of scores."""
         verifier, hint = self._verifier, "its score must be async and return an entry for each node"
         try:
             with calling_user_code(f"verifier {verifier.name!r}", RkscTotError, BudgetReached):
@@ -135,22 +135,22 @@ class Scoring(Generic[S]):
             raise VerifierError(str(raised), hint=hint) from raised.error
         if len(scores) != len(nodes):
             given = f"{len(scores)} scores for {len(nodes)} nodes"
-            raise VerifierError(f"verifier {verifier.name!r} gave {given}", hint=hint)
+            raise VerifierError(f"verifier {verifier.name!r} returned {given}", hint=hint)
         return scores
 
     def _skip(self, nodes: Sequence[Node]) -> tuple[Sequence[Node], list[list[Node]]]:
-        """Which nodes the verifier has to score, and which groups of them only for an audit."""
+        """Skip decisive groups of siblings. Returns the nodes to score, and which groups of them are scored for an audit."""
         if self._early_exit is None or self._verifier.free:
             return nodes, []
         bounds = partial(self._verifier.bounds, self._search)
-        skipped, audited = self._early_exit.skip(nodes, bounds, self._brood)
+        skipped, audited = self._early_exit.skip(nodes, bounds, self._siblings)
         for node, score in skipped:
             node.skipped = True
             self._set(node, Assessment(score))
         return [node for node in nodes if not node.skipped], audited
 
-    def _brood(self, node: Node) -> int:
-        """How many siblings a node has, itself included."""
+    def _siblings(self, node: Node) -> int:
+        """The number of siblings of a node, itself included."""
         return 1 if node.parent is None else len(self._tree.children(self._tree[node.parent]))
 
     def _write(self, nodes: Sequence[Node], scores: Sequence[Score]) -> list[tuple[Node, VerifierError]]:
@@ -169,7 +169,7 @@ class Scoring(Generic[S]):
 
     def _set(self, node: Node, assessment: Assessment) -> None:
         node.score = assessment.score
-        if assessment.labels != node.labels:  # pydantic notes each field that is written, which takes memory
+        if assessment.labels != node.labels:  # pydantic keeps a set of written fields, which takes memory
             node.labels = dict(assessment.labels)
         if assessment.exact != node.score_exact:
             node.score_exact = assessment.exact
@@ -183,13 +183,13 @@ class Scoring(Generic[S]):
 
 
 def _assessed(score: Any, node: Node, verifier: str) -> Assessment:
-    """What a verifier gave, as an assessment whose score is a float. Raises VerifierError if it is not a finite number."""
+    """The value of a verifier as an assessment with a float. Raises VerifierError if it is not a finite number."""
     given = score if isinstance(score, Assessment) else Assessment(score)
     value = scalar(given.score)
     number = float(value) if isinstance(value, bool) else finite(value)
     if number is not None:
         return given._replace(score=number)
     raise VerifierError(
-        f"verifier {verifier!r} gave {shown(given.score)} for node {node.id} ({shown(node.text)})",
-        hint="return a finite number, True or False, or raise to have the node pruned",
+        f"verifier {verifier!r} returned {shown(given.score)} for node {node.id} ({shown(node.text)})",
+        hint="return a finite number, True or False; raise an error to prune the node",
     )

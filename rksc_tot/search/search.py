@@ -1,4 +1,4 @@
-"""What a strategy may do: grow the tree, score nodes, keep or prune them, and hand in answers, within a budget."""
+"""``Search``: the methods that a strategy calls to expand, score, keep, prune and finish nodes within a budget."""
 
 from __future__ import annotations
 
@@ -41,27 +41,28 @@ class Search:
     ----------
     task : Task
     problem : object
-        In the task's own form, as ``task.validate`` returns it.
+        The validated problem, as ``task.validate`` returns it.
     engine : Engine
     verifier : Verifier
         Scores nodes.
     budget : Budget
-        Never exceeded by one. Nodes that were cut short stay in the tree; the next call raises :class:`BudgetReached`.
+        Hard limits, never exceeded. When one is reached, the current call returns what it has, and the next call raises
+        :class:`BudgetReached`.
     seed : int
-        Names every random draw. A node's children depend on the seed, the problem and the node's ``branch`` only.
+        Seed of every random stream. The children of a node depend on the seed, the problem and the node's ``branch`` only.
     on_event : callable, optional
-        Called with each :class:`~rksc_tot.core.events.Event` as it happens. It may raise BudgetReached to stop the search.
+        Called with each :class:`~rksc_tot.core.events.Event`. It may raise BudgetReached to stop the search.
     rksc : RKSC, optional
-        What may be approximate: settings that :meth:`~rksc_tot.search.approximate.settings.RKSC.ready` has checked.
+        Which approximations are on, as checked by :meth:`~rksc_tot.search.approximate.settings.RKSC.ready`.
     run : Limits, optional
         Limits of the run of many searches that this search belongs to.
     sampling : Sampling, optional
-        How thoughts are drawn, by default as the task has it.
+        How thoughts are sampled; by default with the task's settings.
 
     Raises
     ------
     TaskError
-        If the task cannot give a root for the problem, or the problem has no stable ``str()``: it names the random streams.
+        If the task fails at the root, or ``str(problem)`` is not stable: it names the random streams.
     ContextOverflow
         If the prompt does not fit the model's context.
     """
@@ -108,7 +109,7 @@ class Search:
             self.listen(on_event)
 
     def listen(self, on_event: Callable[[Event], None]) -> None:
-        """Call ``on_event`` with every event from now on, the root's first."""
+        """Call ``on_event`` with every event from now on, beginning with the root's."""
         self._on_event = on_event
         self._emit(Added, node=self.root)
 
@@ -121,17 +122,17 @@ class Search:
 
     @property
     def rejections(self) -> Counter[str]:
-        """How many thoughts were rejected, or ended a path without an answer, for each reason."""
+        """Number of thoughts that were rejected or ended a path without an answer, by reason."""
         return self._tree_builder.rejections
 
     @property
     def fault(self) -> Fault | None:
-        """How the task first failed, None if it never did."""
+        """The first failure of the task, None if there was none."""
         return self._tree_builder.fault or self._answers.fault
 
     @property
     def max_depth(self) -> int:
-        """Thoughts in the longest path."""
+        """Most thoughts in a path."""
         return self.task.max_thoughts
 
     def path(self, node: Node) -> Path:
@@ -139,7 +140,7 @@ class Search:
         return self.tree.path(node)
 
     def rng(self, *names: object) -> random.Random:
-        """The random stream called by ``names``, private to this problem and seed."""
+        """The random stream of that name; it also depends on the problem and the seed."""
         return random.Random(stream_key(*self._names, *names))
 
     # -- growing -----------------------------------------------------------------------------------------------------
@@ -153,28 +154,29 @@ class Search:
         round: int = 0,
         merge: bool = True,
     ) -> list[Node]:
-        """Draw ``k`` thoughts after each node, all in one engine call; returns the new nodes.
+        """Generate ``k`` thoughts after each node in one engine call, and return the new nodes.
 
-        Children come in the order of ``nodes``, then of the branch that first wrote them. A thought that the task rejects is
-        counted; one that repeats a sibling, or leads to a known state, raises the ``count`` of that node. A model that only
-        ends its text makes a child without a text. Finished nodes and nodes at ``max_depth`` get no children.
+        Children are in the order of ``nodes``, then of the branch that first wrote them. Rejected thoughts are counted in
+        :attr:`rejections`. A thought that repeats a sibling or leads to a known state is merged: it raises the ``count`` of that
+        node. If the model only ends its text, the child has an empty text. Finished nodes and nodes at ``max_depth`` get no
+        children.
 
         Parameters
         ----------
         nodes : sequence of Node
         k : int or sequence of int
-            Thoughts to draw (``sample`` mode) or to take from one reply (``propose`` mode), for all nodes or for each.
+            Thoughts to sample (``sample`` mode) or most thoughts of one reply (``propose`` mode); one number, or one a node.
         temperature : float, optional
-            In place of the task's; 0 is greedy.
+            Replaces the task's temperature; 0 is greedy.
         round : int
-            The same node and round give the same texts; another round gives fresh ones.
+            The same node and round give the same texts; another round gives new ones.
         merge : bool
-            Whether equal states are merged (repeated siblings always are).
+            Whether nodes with equal state keys are merged. Repeated siblings are always merged.
 
         Raises
         ------
         BudgetReached
-            If nothing more may be drawn.
+            If no node or token is left in the budget.
         """
         counts = [k] * len(nodes) if isinstance(k, int) else list(k)
         if len(counts) != len(nodes) or any(count < 1 for count in counts):
@@ -199,22 +201,28 @@ class Search:
             return children
 
     async def rehydrate(self, nodes: Sequence[Node]) -> None:
-        """Recompute the KV that a compression policy dropped from paths, so that later draws and scores use all their tokens.
+        """Recompute the KV that a compression policy dropped from paths, so that later calls use the full KV.
 
-        Thoughts that were written from compressed KV keep ``exact=False``. Raises ConfigError if a node has no KV any more or
-        the engine compresses none, and CacheError if there is no room.
+        Nodes that were generated from compressed KV keep ``exact=False``.
+
+        Raises
+        ------
+        ConfigError
+            If the engine has no compression policy, or a node's handle was released.
+        CacheError
+            If the KV budget is too small for the full KV.
         """
         if not isinstance(self.engine, CompressingEngine):
-            raise ConfigError(f"{self.engine.name} reduces no KV", hint="there is nothing to rehydrate")
+            raise ConfigError(f"{self.engine.name} has no compression policy", hint="remove the call of rehydrate")
         for node in nodes:
             if node._handle is None:
-                raise ConfigError(f"node {node.id} cannot be rehydrated: its KV was given back")
+                raise ConfigError(f"node {node.id} cannot be rehydrated: its handle was released")
         await self.engine.rehydrate([node._handle for node in nodes], self.account)
 
     # -- scoring -----------------------------------------------------------------------------------------------------
 
     async def score(self, nodes: Iterable[Node]) -> None:
-        """Have the verifier score all nodes that have no score yet, in one call; a node that it fails on is pruned.
+        """Score all nodes that have no score yet in one call of the verifier. Nodes on which it fails are pruned.
 
         Raises VerifierError and BudgetReached, see :meth:`~rksc_tot.search.scoring.Scoring.score`.
         """
@@ -229,11 +237,20 @@ class Search:
     async def label(
         self, requests: Sequence[LabelRequest], nodes: Sequence[Node] | None = None
     ) -> list[LabelScores | None]:
-        """The engine's answers to label questions of a verifier; None where the time ran out.
+        """Answer label questions of a verifier, one a request; None if the time ran out.
 
-        ``nodes``: the node each question is about. Given these, passes may stop at a layer where the calibration allows that.
-        A seeded share of the answers from compressed KV is asked again on all of it (``ledger.scores``). Raises
-        ContextOverflow if a path and its question do not fit the context.
+        A seeded share of the answers from compressed KV is audited on the full KV (``ledger.scores``).
+
+        Parameters
+        ----------
+        requests : sequence of LabelRequest
+        nodes : sequence of Node, optional
+            The node of each request. With it, passes may stop at a layer if the calibration allows it.
+
+        Raises
+        ------
+        ContextOverflow
+            If a path with its question does not fit the context.
         """
         return await self._scoring.label(requests, nodes)
 
@@ -244,26 +261,26 @@ class Search:
         return ranked(nodes, key)
 
     def keep(self, nodes: Sequence[Node], b: int, key: Key | None = None) -> list[Node]:
-        """The ``b`` best, best first; the others are pruned with their rank as the reason."""
+        """The ``b`` best nodes, best first. The others are pruned, with their rank as the reason."""
         order = ranked((node for node in nodes if node.pruned is None), key)
         for rank, node in enumerate(order[b:], start=b + 1):
             self.prune(node, f"rank {rank} of {len(order)}, kept {b}")
         return order[:b]
 
     def prune(self, node: Node, reason: str) -> None:
-        """Drop a node and give back its handle. A node is pruned once; the root keeps its handle."""
+        """Prune a node and release its handle; the root keeps its handle. A pruned node is left alone."""
         if node.pruned is not None:
             return
         node.pruned = reason
         if node.parent is not None:
-            self._give_back(node._handle)
+            self._release(node._handle)
             node._handle = None
         self._emit(Pruned, node=node.id, reason=reason)
 
     # -- answers -----------------------------------------------------------------------------------------------------
 
     def answer(self, node: Node) -> str | None:
-        """The answer of a complete path; None, and the node pruned, if the task cannot read one."""
+        """The answer of a complete path. If ``task.answer`` gives none, returns None and prunes the node."""
         answer = self._answers.answer(node)
         if answer is None and node.pruned is None:
             reason = str(self._answers.faults[node.id])
@@ -272,16 +289,16 @@ class Search:
         return answer
 
     def vote(self, node: Node) -> Hashable | None:
-        """What the answer of a complete path counts as in a vote (``Task.normalise``); None as in :meth:`answer`."""
+        """The answer of a complete path after ``task.normalise``, for votes; None as in :meth:`answer`."""
         return None if self.answer(node) is None else self._answers.vote(node)
 
     def finish(self, node: Node, value: float | None = None) -> None:
         """Hand in a complete path as a candidate answer.
 
-        Candidates compare by ``value`` (votes, a path's total …; default: the score), then as in :meth:`rank`.
+        Candidates are ranked by ``value`` (votes or a path's total, for example; default: the score), then as in :meth:`rank`.
         """
         if not node.finished:
-            raise ConfigError(f"node {node.id} cannot be handed in: the task does not call its path a solution")
+            raise ConfigError(f"node {node.id} cannot be finished: is_solution is False for its path")
         if node in self._answers or (answer := self.answer(node)) is None:
             return
         self._answers.hand_in(node, value)
@@ -291,25 +308,25 @@ class Search:
     def best(self) -> Node:
         """The best node so far.
 
-        That is the best candidate handed in; failing that the best complete path that was not pruned; failing that the
-        deepest node, one that was not pruned before one that was, the best-ranked of its depth.
+        The best candidate handed in; without one, the best complete path that was not pruned; without one, the best-ranked of
+        the deepest nodes, preferring nodes that were not pruned.
         """
         return self._answers.best()
 
-    # -- the rest ----------------------------------------------------------------------------------------------------
+    # -- ending -------------------------------------------------------------------------------------------------------
 
     @property
     def account(self) -> Account:
-        """Who pays for engine calls made on behalf of this search."""
+        """The account of this search, for its engine calls."""
         return self.limits.account
 
     def conclude(self, stopped: str) -> str:
-        """Why the search ended: a budget, else why it has no answer, else ``stopped``. Warns of what went wrong.
+        """Why the search ended: a budget, else why it has no answer, else ``stopped``. Logs warnings about the task.
 
         Raises
         ------
         TaskError
-            If the task failed on every thought it was shown, or on the answer of every complete path.
+            If the task failed on every thought, or on the answer of every complete path.
         """
         check_task_works([self._tree_builder, self._answers], self.warn)
         if self.rejections and len(self.tree) == 1 and self.limits.stopped is None:
@@ -321,20 +338,20 @@ class Search:
         return self.limits.stopped or why_none or stopped
 
     def warn(self, topic: str, message: str) -> None:
-        """Log a warning, the first on its topic in this search."""
+        """Log a warning, once for each topic in this search."""
         if topic not in self._warned:
             self._warned.add(topic)
             _log.warning(message)
 
     def close(self) -> None:
-        """Give back every handle and report no more events. The tree stays."""
+        """Release every handle and stop reporting events. The tree stays readable."""
         self._on_event = None
         self._approximations.close()
         for node in self.tree:
-            self._give_back(node._handle)
+            self._release(node._handle)
             node._handle = None
 
-    def _give_back(self, handle: Any) -> None:
+    def _release(self, handle: Any) -> None:
         if handle is not None:
             self.engine.release(handle)
 

@@ -1,4 +1,4 @@
-"""Every call of a task about a thought or an answer. An error that the task raises rejects one text and nothing else."""
+"""Calls of a task's methods. An error of the task rejects one text; it does not end the search."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code, na
 from rksc_tot.core.task import Path, Prompt, Reject, Task, Thought, ThoughtFinish
 from rksc_tot.search.validation import Fault, problem_fault, prompt_fault, scalar, setting_faults, text_fault
 
-HINT = "check_task says more"
+HINT = "run check_task for details"
 ENDED = "the model ended its text here"
 END = Thought("", finish="eos")
-"""What stands in the tree for a model that wrote only the end of its text."""
+"""The thought of a node whose model wrote only the end of its text."""
 
 
 @dataclass(frozen=True, slots=True)
 class AcceptedThought:
     """A thought that the task accepts.
 
-    ``path``: the thoughts with it. ``finished``: whether that path is complete. ``key``: of the state it leads to.
+    ``path``: the path with this thought. ``finished``: whether the path is complete. ``key``: the state key of the path.
     """
 
     thought: Thought
@@ -33,7 +33,7 @@ class AcceptedThought:
 def accept_thought(
     task: Task, problem: Any, path: Path, text: str, finish: ThoughtFinish = "stop"
 ) -> AcceptedThought | str:
-    """A text written after ``path`` as a thought, or the reason why it is rejected (a Fault: the task failed)."""
+    """Parse a text that follows ``path``. Returns the thought, or why it is rejected (a Fault if the task failed)."""
     ended = finish == "eos" and not text.strip()
     if ended and path and task.end_completes:
         return AcceptedThought(END, Path((*path[:-1], replace(path[-1], finish="eos"))), True, None)
@@ -57,7 +57,7 @@ def accept_thought(
 
 
 def thought_fault(thought: object) -> str | None:
-    """What is wrong with what ``parse`` returned, as the end of a sentence, or None."""
+    """Why the return value of ``parse`` is invalid, such as ``not a Thought``; None if it is valid."""
     if not isinstance(thought, Thought):
         return "not a Thought"
     text: object = thought.text
@@ -65,41 +65,41 @@ def thought_fault(thought: object) -> str | None:
 
 
 def accept_root(task: Task, problem: Any) -> tuple[Prompt, AcceptedThought]:
-    """The prompt and the judgement on the empty path.
+    """The prompt of a problem, and the empty path with its state key.
 
     Raises
     ------
     TaskError
-        If the task raises, a setting is wrong, or there is nothing to search: without a root there is no search.
+        If the task raises, a setting is invalid, or the empty path is already a solution.
     """
     for _, wrong in setting_faults(task):
         raise TaskError(wrong, hint=HINT)
-    if unfit := problem_fault(problem):
-        raise TaskError(f"the problem {shown(problem)} {unfit}") from unfit.error
+    if fault := problem_fault(problem):
+        raise TaskError(f"the problem {shown(problem)} {fault}") from fault.error
     try:
         with calling_user_code("prompt", RkscTotError):
             prompt: Prompt = task.prompt(problem)
     except UserCodeError as raised:
         raise TaskError(f"{raised} for {shown(problem)}", hint=HINT) from raised.error
-    if fault := prompt_fault(prompt):
-        raise TaskError(f"the prompt for {shown(problem)} {fault}", hint=HINT)
+    if wrong_prompt := prompt_fault(prompt):
+        raise TaskError(f"the prompt for {shown(problem)} {wrong_prompt}", hint=HINT)
     found = _follow(task, problem, Path(), Thought(""))
     if isinstance(found, Fault):
         raise TaskError(f"{found} at the root for {shown(problem)}", hint=HINT) from found.error
     if found.finished:
         raise TaskError(
-            f"is_solution calls the empty path a solution of {shown(problem)}", hint="there is nothing to search then"
+            f"is_solution is True for the empty path of {shown(problem)}", hint="return False while the path is empty"
         )
     return prompt, found
 
 
 def validated(task: Task, problem: Any) -> Any:
-    """The problem in the task's own form.
+    """The problem as ``task.validate`` returns it.
 
     Raises
     ------
     TaskError
-        If it does not fit the task.
+        If the task refuses the problem.
     """
     try:
         with calling_user_code("validate", RkscTotError):
@@ -109,7 +109,7 @@ def validated(task: Task, problem: Any) -> Any:
 
 
 def read_answer(task: Task, problem: Any, path: Path) -> tuple[str | None, str]:
-    """The answer of a complete path; None and the reason (a Fault: the task failed) where none can be read."""
+    """The answer of a complete path and an empty string; or None and the reason (a Fault if the task failed)."""
     try:
         with calling_user_code("answer"):
             answer: object = task.answer(problem, path)
@@ -124,7 +124,7 @@ def read_answer(task: Task, problem: Any, path: Path) -> tuple[str | None, str]:
 
 
 def vote_of(task: Task, answer: str) -> Hashable:
-    """What an answer counts as in a vote, or how the task failed on it."""
+    """An answer after ``task.normalise``, or a Fault if the task failed."""
     try:
         with calling_user_code("normalise"):
             vote: Hashable = task.normalise(answer)
@@ -135,7 +135,7 @@ def vote_of(task: Task, answer: str) -> Hashable:
 
 
 def read_verdict(task: Task, problem: Any, answer: str) -> tuple[bool | None, Fault | None]:
-    """Whether ``check`` accepts an answer, None where it cannot tell or failed, and how it failed."""
+    """The result of ``task.check`` on an answer, None if it cannot tell or failed; and the Fault if it failed."""
     try:
         with calling_user_code("check"):
             correct = scalar(task.check(problem, answer))

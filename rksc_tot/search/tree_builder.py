@@ -1,4 +1,4 @@
-"""Turns candidate thoughts into nodes: a candidate becomes a node, is merged into one, or is rejected."""
+"""Builds the tree: each candidate thought becomes a node, is merged into a node, or is rejected."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from rksc_tot.search.validation import Fault
 
 
 class TreeBuilder:
-    """Turns drafts into nodes of one tree.
+    """Turns candidate thoughts into nodes of one tree.
 
     Parameters
     ----------
     task, problem, engine, tree, limits, answers
         Of the search.
     emit : callable
-        Gets every event, as kind and fields.
+        Called with the kind and the fields of every event.
     sibling_merging : SiblingMerging, optional
-        Merges similar siblings (ASKS); by default only equal ones are merged.
+        Merges similar siblings (ASKS). Without it, only equal texts and states are merged.
     """
 
     def __init__(
@@ -51,13 +51,13 @@ class TreeBuilder:
         self._states: dict[tuple[Hashable, bool], Node] = {}  # by key, and whether the path is complete
         self._texts: dict[tuple[int, str, bool], Node] = {}  # by parent and text, and whether the path is complete
         self.works = False
-        """Whether the task has accepted or rejected a thought without failing."""
+        """Whether the task has judged at least one thought without failing."""
         self.fault: Fault | None = None
-        """How the task first failed on a thought."""
+        """The first failure of the task on a thought, None if there was none."""
         self.rejections: Counter[str] = Counter()
 
     def build(self, drafts: Iterable[CandidateThought], merge: bool) -> list[Node]:
-        """The new nodes, in the order of their drafts. Rejected and merged drafts are counted and reported as events."""
+        """The new nodes, in the order of the candidates. Rejected and merged candidates are counted and reported as events."""
         waiting = deque(drafts)
         try:
             nodes = []
@@ -65,12 +65,12 @@ class TreeBuilder:
                 verdict = self._judge(waiting[0], merge)
                 nodes.append(self._place(waiting.popleft(), verdict))
             return [node for node in nodes if node is not None]
-        finally:  # empty unless a callback raised
+        finally:  # only left over if a callback raised
             for draft in waiting:
-                self._give_back(draft.handle)
+                self._release(draft.handle)
 
     def _judge(self, draft: CandidateThought, merge: bool) -> tuple[AcceptedThought, Node | None] | str:
-        """The accepted thought and the node it is to be merged into, or why the draft is rejected."""
+        """The accepted thought and the node to merge it into (None: a new node), or why the candidate is rejected."""
         if draft.fault is not None:
             return draft.fault
         found = accept_thought(self._task, self._problem, draft.path, draft.text, draft.finish)
@@ -86,7 +86,7 @@ class TreeBuilder:
         return found, into
 
     def _place(self, draft: CandidateThought, judged: tuple[AcceptedThought, Node | None] | str) -> Node | None:
-        """Make a node of a draft, or merge it, or reject it."""
+        """Make a node of a candidate, merge it, or reject it. Returns the new node."""
         if isinstance(judged, Fault):
             self.fault = self.fault or judged
         elif draft.fault is None:
@@ -96,13 +96,13 @@ class TreeBuilder:
             return None
         found, into = judged
         if into is not None:
-            self._give_back(draft.handle)
+            self._release(draft.handle)
             self._merge(draft.parent, into, found.thought.text, draft.count)
             return None
         if (
             found.thought.text.strip() != draft.text.strip()
-        ):  # the model continues from the text that the task made of it
-            self._give_back(draft.handle)
+        ):  # the task changed the text: the path continues with its text
+            self._release(draft.handle)
             draft = replace(draft, text=found.thought.text, handle=None, tokens=(), logprobs=())
         merging = None if found.thought is END else self._sibling_merging
         if merging and (like := merging.like(draft.parent, found.finished, draft.handle)):
@@ -117,7 +117,7 @@ class TreeBuilder:
                 self._reject(draft, str(error))
                 return None
         if not self._limits.admit_node():
-            self._give_back(draft.handle)
+            self._release(draft.handle)
             return None
         node = self._add(draft, found)
         if merging:
@@ -127,9 +127,9 @@ class TreeBuilder:
         return node
 
     def _reject(self, draft: CandidateThought, reason: str) -> None:
-        self._give_back(draft.handle)
+        self._release(draft.handle)
         self._limits.ledger.rejected += draft.count
-        reason = str(reason)  # without the error a Fault holds, and all it refers to
+        reason = str(reason)  # a plain str, as a Fault keeps its exception alive
         self.rejections[reason] += draft.count
         for _ in range(draft.count):
             self._emit(Rejected, parent=draft.parent.id, text=draft.text, reason=reason)
@@ -152,7 +152,7 @@ class TreeBuilder:
         return node
 
     def register(self, node: Node, found: AcceptedThought) -> None:
-        """Remember the state a node stands for, and whether its path is complete."""
+        """Remember the state key of a node, and a complete path."""
         if found.key is not None:
             self._states.setdefault((found.key, found.finished), node)
         if node.finished:
@@ -164,6 +164,6 @@ class TreeBuilder:
         for _ in range(times):
             self._emit(Merged, parent=parent.id, into=into.id, text=text, sigma=sigma)
 
-    def _give_back(self, handle: Any) -> None:
+    def _release(self, handle: Any) -> None:
         if handle is not None:
             self._engine.release(handle)

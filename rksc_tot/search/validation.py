@@ -1,4 +1,4 @@
-"""What is wrong with a value that a task gave, in words."""
+"""Checks of values that a task returned. Each check returns a message about what is wrong, or None."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from rksc_tot.engine.base import Sampling
 
 
 class Fault(str):
-    """Why a thought is turned away, where that is the task's own failing and not its verdict.
+    """A failure of the task: why a thought or an answer cannot be used although the task did not reject it.
 
-    ``error``: what the task raised, None where it returned something that cannot be used.
+    ``error``: the exception of the task, None if it returned an invalid value.
     """
 
     error: BaseException | None
 
     def __new__(cls, text: object, error: BaseException | None = None) -> Fault:
-        """The text of an error that user code raised keeps the error itself."""
+        """``text``: the message, or a UserCodeError, whose exception becomes ``error``."""
         fault = super().__new__(cls, text)
         fault.error = text.error if isinstance(text, UserCodeError) else error
         return fault
 
 
 def setting_faults(task: Task) -> Iterator[tuple[str, str]]:
-    """The settings of a task that no search could use, each with what is wrong as a sentence."""
+    """The invalid settings of a task: name and message of each."""
     for name in ("stop", "propose_stop"):
         stop: object = getattr(task, name)
         if isinstance(stop, str) or not isinstance(stop, Sequence) or not all(isinstance(text, str) for text in stop):
             yield name, f"{name} is {shown(stop)}, not a sequence of strings such as ('\\n',)"
         elif "" in stop:
-            yield name, f"{name} {shown(tuple(stop))} holds the empty string, which would end every thought at once"
+            yield name, f"{name} {shown(tuple(stop))} holds the empty string, which ends every thought at once"
     for name in ("max_thought_tokens", "max_thoughts"):
         number: object = getattr(task, name)
         if not isinstance(number, int) or isinstance(number, bool) or number < 1:
@@ -58,7 +58,7 @@ def setting_faults(task: Task) -> Iterator[tuple[str, str]]:
 
 
 def problem_fault(problem: object) -> Fault | None:
-    """What is wrong with a problem as the name of a random stream, as the end of a sentence, or None."""
+    """Why ``str(problem)`` cannot name a random stream, as a predicate such as ``has no text``; None if it can."""
     try:
         with calling_user_code("its str()"):
             text = str(problem)
@@ -70,7 +70,7 @@ def problem_fault(problem: object) -> Fault | None:
 
 
 def _values(value: object) -> Iterator[object]:
-    """A value, and where it is a container all values in it."""
+    """A value and, if it is a container, all values in it."""
     yield value
     inside = [*value.keys(), *value.values()] if isinstance(value, Mapping) else value
     if isinstance(inside, list | tuple | set | frozenset):
@@ -79,25 +79,23 @@ def _values(value: object) -> Iterator[object]:
 
 
 def _unstable(value: object) -> str | None:
-    """Why the text of a value is another one in another process."""
+    """Why the text of a value differs between processes, None if it does not."""
     if isinstance(value, set | frozenset):
         if len(value) < 2:
             return None
-        return (
-            "holds a set, whose order changes from process to process: let validate return a sorted tuple in its place"
-        )
+        return "holds a set, whose order differs between processes: let validate return a sorted tuple instead"
     if isinstance(value, Mapping | list | tuple) or f"{id(value):x}" not in said(value).lower():
         return None
-    return "has an address in its str(), so that no seed would give the same search twice: write its __str__"
+    return "has a memory address in its str(), so a search could not be repeated: write its __str__"
 
 
 def text_fault(text: str) -> str | None:
-    """What is wrong with a text, as the end of a sentence, or None."""
+    """Why a text cannot be encoded, as a predicate; None if it can."""
     return "holds half a character (a lone surrogate)" if any("\ud800" <= c <= "\udfff" for c in text) else None
 
 
 def prompt_fault(prompt: object) -> str | None:
-    """What is wrong with a prompt, as the end of a sentence, or None."""
+    """Why a prompt is invalid, as a predicate such as ``is empty``; None if it is valid."""
     if isinstance(prompt, str):
         return text_fault(prompt) if prompt else "is empty"
     if not isinstance(prompt, Sequence) or isinstance(prompt, bytes | bytearray):
@@ -115,23 +113,23 @@ def prompt_fault(prompt: object) -> str | None:
 
 
 def label_fault(labels: object) -> str | None:
-    """What is wrong with the labels of a question, as a sentence, or None."""
+    """Why the labels of a question are invalid, as a sentence; None if they are valid."""
     if not isinstance(labels, Mapping) or not all(isinstance(label, str) for label in labels):
-        return f"the labels are {shown(labels)}, not a mapping from label to worth"
+        return f"the labels are {shown(labels)}, not a mapping from label to value"
     if len({label.strip() for label in labels}) < len(labels) or not all(label.strip() for label in labels):
         return f"the labels {', '.join(map(repr, labels))} are empty or not distinct"
     for label, worth in labels.items():
         if fault := text_fault(label):
             return f"the label {label!r} {fault}"
         if finite(worth) is None:
-            return f"the label {label!r} is worth {shown(worth)}, not a finite number"
+            return f"the label {label!r} has the value {shown(worth)}, not a finite number"
     if len(labels) < 2:
         return f"the labels are {shown(dict(labels))}: a question needs at least two"
     return None
 
 
 def question_fault(question: object) -> str | None:
-    """What is wrong with a question, as a sentence, or None."""
+    """Why a question is invalid, as a sentence; None if it is valid."""
     if not isinstance(question, Question):
         return f"question returned {shown(question)}, not a Question"
     if fault := prompt_fault(question.text):
@@ -140,7 +138,7 @@ def question_fault(question: object) -> str | None:
 
 
 def scalar(value: object) -> object:
-    """A value; an array or tensor without dimensions, and a numpy scalar, as the Python number it holds."""
+    """The Python number of a numpy scalar or a 0-dimensional array or tensor; any other value unchanged."""
     if getattr(value, "ndim", None) != 0 or not callable(item := getattr(value, "item", None)):
         return value
     try:

@@ -1,4 +1,4 @@
-"""Tasks by name: those built in and those that installed packages bring along."""
+"""Tasks by name: the built-in ones and those of installed packages."""
 
 from rksc_tot.tasks.registry import TASKS, load_task
 

@@ -1,4 +1,4 @@
-"""Which tasks there are. An installed package adds one through the entry-point group ``rksc_tot.tasks``."""
+"""The registry of tasks. An installed package adds a task through the entry-point group ``rksc_tot.tasks``."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ TASKS: Registry[Task] = Registry(
 
 
 def load_task(name: str) -> Task:
-    """The task of that name, or what ``module:attribute`` names: a class, an object, or a function that makes one.
+    """The task of that name, or of ``module:attribute``: a class, an object, or a function that returns a task.
 
     Raises
     ------
     ConfigError
-        If there is none, or if it cannot be imported or made.
+        If there is no such task, or it cannot be imported or created.
     """
     return TASKS.make(name)

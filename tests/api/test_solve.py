@@ -120,7 +120,7 @@ def test_a_strategy_that_sets_its_own_temperature_keeps_it_and_the_other_filters
 def test_sampling_that_is_out_of_range_or_of_another_kind_is_refused():
     with pytest.raises(ConfigError, match=r"^sampling: top_p: should be .* not 2"):
         Sampling(top_p=2)
-    with pytest.raises(ConfigError, match=r"the sampling is 0\.7, which is no Sampling"):
+    with pytest.raises(ConfigError, match=r"the sampling is 0\.7, not of type Sampling"):
         solve(make_task(), 1, engine=make_engine(), sampling=0.7)
 
 
@@ -355,7 +355,7 @@ FAILING = [
 @pytest.mark.parametrize(("options", "words"), FAILING)
 def test_a_task_that_fails_on_everything_is_an_error(options, words, strategy):
     engine = make_engine()
-    with pytest.raises(TaskError, match=f"the task failed on everything: {words}") as caught:
+    with pytest.raises(TaskError, match=f"the task failed on every thought or answer: {words}") as caught:
         solve(make_task(**options), 1, engine=engine, strategy=strategy)
     assert caught.value.result.answer is None
     assert engine.handles == 0
@@ -392,9 +392,9 @@ def plain(problem, path):
         ({"verifier": plain}, "put @verifier above the function"),
         ({"verifier": Likelihood}, r"give an object, such as Likelihood\(\)"),
         ({"strategy": BFS}, r"give an object, such as BFS\(\)"),
-        ({"strategy": 5}, "the strategy is 5, which is no Strategy"),
-        ({"budget": {"tokens": 5}}, "which is no Budget - such as Budget"),
-        ({"engine": "x"}, "the engine is 'x', which is no Engine - load_engine"),
+        ({"strategy": 5}, "the strategy is 5, not of type Strategy"),
+        ({"budget": {"tokens": 5}}, "not of type Budget - such as Budget"),
+        ({"engine": "x"}, "the engine is 'x', not of type Engine - load_engine"),
     ],
 )
 def test_an_argument_of_the_wrong_kind_is_refused_with_the_fix(options, words):
@@ -404,7 +404,7 @@ def test_an_argument_of_the_wrong_kind_is_refused_with_the_fix(options, words):
 
 @pytest.mark.parametrize("task", [None, Task])
 def test_what_is_no_task_is_refused(task):
-    with pytest.raises(ConfigError, match="which is no Task"):
+    with pytest.raises(ConfigError, match="not of type Task"):
         solve(task, 1, engine=make_engine())
 
 

@@ -6,7 +6,7 @@ import torch
 from rksc_tot.core.errors import ConfigError
 from rksc_tot.policies.asks import ASKS, GATES, PromptReuse, Signals, layer_weights, mean_harm, sigma, wording
 
-CALM = Signals(sigma=0.9, lead=2.0, margin=0.5, entropy=1.0, harm=0.02)
+CALM = Signals(sigma=0.9, lead=2.0, entropy=1.0, harm=0.02)
 
 
 def test_identical_states_have_sigma_one_and_opposite_ones_minus_one():
@@ -26,14 +26,14 @@ def test_sigma_is_the_papers_weighted_mean_of_cosines():
 
 
 @pytest.mark.parametrize("broken", [float("nan"), 0.0])
-def test_states_that_are_no_numbers_or_have_no_length_are_no_reason_to_share(broken):
+def test_zero_or_nan_states_do_not_share(broken):
     states = torch.ones(3, 4)
     spoilt = states.clone()
     spoilt[1] = broken
     value = sigma(states, spoilt)
     assert math.isnan(value)
     assert "NaN" in PromptReuse(threshold=0.1, gate="sigma").objection(CALM._replace(sigma=value))
-    assert "NaN" in PromptReuse(threshold=0.1, gate="lead").objection(CALM._replace(sigma=value))
+    assert "NaN" in PromptReuse(threshold=None).objection(CALM._replace(sigma=value))
 
 
 @pytest.mark.parametrize("tau", [0.0, -0.1, 1.01, float("nan"), float("inf")])
@@ -53,7 +53,11 @@ def test_settings_out_of_range_are_refused_by_name(setting, value):
         PromptReuse(**{"threshold": 1.0, setting: value})
 
 
-def test_every_gate_opens_at_its_threshold_and_not_above():
+def test_threshold_none_keeps_every_branch():
+    assert PromptReuse(threshold=None).objection(CALM._replace(harm=None, sigma=None)) is None
+
+
+def test_every_gate_accepts_at_its_threshold_and_rejects_below():
     for gate, read in GATES.items():
         value = read(CALM)
         assert PromptReuse.model_construct(threshold=value, gate=gate).objection(CALM) is None
@@ -65,22 +69,20 @@ def test_safety_is_the_lead_in_standard_deviations_of_the_audited_noise():
     assert GATES["safety"](CALM._replace(harm=0.08)) == pytest.approx(2.0 / 0.4)
 
 
-def test_harm_is_expected_kl_and_audits_are_averaged_geometrically_by_nat():
+def test_harm_is_the_geometric_mean_of_kl_over_entropy():
     assert mean_harm([(0.02, 2.0), (0.08, 2.0)]) == pytest.approx(0.02)
-    assert GATES["harm"](CALM._replace(harm=mean_harm([(0.06, 3.0)]), entropy=3.0)) == pytest.approx(-0.06)
-    assert math.isfinite(mean_harm([(0.0, 0.0)]))  # nothing went wrong, and only one token was likely
+    assert math.isfinite(mean_harm([(0.0, 0.0)]))  # exact, and only one token was likely
 
 
-@pytest.mark.parametrize("gate", ["harm", "safety"])
-def test_a_wording_that_was_never_audited_is_sent_back(gate):
-    assert "audit" in PromptReuse(threshold=-1e9, gate=gate).objection(CALM._replace(harm=None))
+def test_a_prompt_variant_without_an_audit_is_rejected_by_safety():
+    assert "audit" in PromptReuse(threshold=-1e9).objection(CALM._replace(harm=None))
 
 
-def test_sigma_without_hidden_states_is_sent_back():
+def test_sigma_without_hidden_states_is_rejected():
     assert "hidden states" in PromptReuse(threshold=0.1, gate="sigma").objection(CALM._replace(sigma=None))
 
 
-def test_a_wording_is_named_by_what_stands_around_and_not_by_the_problem():
+def test_a_pair_of_prompt_variants_is_named_without_the_problem():
     def name(before, after, problem):
         reference, branch = [1, 2, *problem, 3], [*before, *problem, *after]
         return wording(reference, branch, 2, len(before), len(problem))

@@ -63,7 +63,7 @@ async def test_an_answer_that_cannot_be_normalised_is_no_candidate(normalise):
     [node] = await finished(search, 1)
     assert search.vote(node) is None
     assert node.pruned.startswith("normalise raised")
-    with pytest.raises(TaskError, match="the task failed on everything: normalise raised"):
+    with pytest.raises(TaskError, match="the task failed on every thought or answer: normalise raised"):
         search.conclude("finished")
 
 
@@ -76,7 +76,7 @@ async def test_a_search_whose_paths_were_all_pruned_says_why():
     search = make_search()
     for node in await search.expand([search.root], 2):
         search.prune(node, "no good")
-    assert search.conclude("finished") == "every path was pruned, node 1 because: no good - let the strategy keep more"
+    assert search.conclude("finished") == "every path was pruned (node 1: no good) - let the strategy keep more nodes"
 
 
 async def test_an_unfinished_path_cannot_be_handed_in():

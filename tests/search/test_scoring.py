@@ -23,7 +23,7 @@ async def test_each_node_is_scored_once():
 async def test_a_score_that_is_no_finite_number_names_verifier_node_and_value(value):
     search = make_search(verifier=Constant(value=value))
     level = await search.expand([search.root], 1)
-    with pytest.raises(VerifierError, match=r"'constant' gave .* for node 1 .* - return a finite number") as caught:
+    with pytest.raises(VerifierError, match=r"'constant' returned .* for node 1 .* - return a finite number") as caught:
         await search.score(level)
     assert repr(value)[:70] in str(caught.value)
 

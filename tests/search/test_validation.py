@@ -53,7 +53,7 @@ def test_a_problem_whose_text_cannot_name_a_random_stream_is_refused(problem):
 @pytest.mark.parametrize("problem", [{"a", "b"}, frozenset((1, 2)), [{"a": {"x", "y"}}], ({"a", "b"},)])
 def test_a_problem_that_holds_a_set_is_refused(problem):
     task = make_task(prompt=lambda problem: "go\n")
-    with pytest.raises(TaskError, match="set, whose order changes from process to process"):
+    with pytest.raises(TaskError, match="set, whose order differs between processes"):
         Search(task, problem, MockEngine(wide), Likelihood())
 
 

@@ -136,7 +136,7 @@ def test_it_copes_with_a_single_child_everywhere(strategy):
 
 
 def test_a_root_that_is_a_solution_is_a_mistake_in_the_task(strategy):
-    with pytest.raises(TaskError, match="is_solution calls the empty path a solution of 'p'"):
+    with pytest.raises(TaskError, match="is_solution is True for the empty path of 'p'"):
         run(strategy, depth=0)
 
 

@@ -11,7 +11,7 @@ from rksc_tot.core.task import function_task
 from rksc_tot.engine.mock.engine import MockEngine
 from rksc_tot.search import Search
 from rksc_tot.strategies import BFS, DFS, STRATEGIES, Beam, BestOfN, Chain, SelfConsistency
-from rksc_tot.strategies.chain import draw_chains
+from rksc_tot.strategies.chain import generate_chains
 from rksc_tot.verifiers import Likelihood, verifier
 
 
@@ -145,7 +145,7 @@ async def test_no_chain_is_lost_whatever_repeats_or_leads_to_equal_states():
     )
     for writer in (letters("ab"), lambda text, rng: "a\n"):
         search = Search(task, "p", MockEngine(writer), Likelihood())
-        ends = await draw_chains(search, 40)
+        ends = await generate_chains(search, 40)
         assert sum(node.count for node in ends) == 40
         for node in search.tree:
             if node.depth < 3:

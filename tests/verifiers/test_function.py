@@ -228,7 +228,7 @@ async def test_a_wrong_value_is_not_tried_again(value):
         calls.append(path)
         return value
 
-    with pytest.raises(VerifierError, match=r"'wrong' gave .* for node 1"):
+    with pytest.raises(VerifierError, match=r"'wrong' returned .* for node 1"):
         await scored(wrong, n=1)
     assert len(calls) == 1
 

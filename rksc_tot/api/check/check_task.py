@@ -1,4 +1,4 @@
-"""``check_task``: call every method of a task once, and say what is missing or wrong in one sentence each."""
+"""``check_task``: call every method of a task once, and report each missing or wrong thing in one sentence."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ SAMPLES = ("", "a sample thought", "12 + 3 = 15", "<|im_end|>**bold** \ufffd\x00
 
 
 def check_task(task: Task, problem: Any, engine: Engine | None = None) -> list[Finding]:
-    """Call every method of a task on a problem and say what came of it.
+    """Call every method of a task on a problem and report the findings.
 
     Parameters
     ----------
     task : Task
     problem : object
-        Whatever ``task.validate`` takes.
+        A problem that ``task.validate`` accepts.
     engine : Engine, optional
-        With one, a thought is sampled from the root and parsed as well, and the model's likeliest path is followed to its
-        end, with the question asked on the way.
+        If given, one thought is sampled at the root and parsed, and the model's greedy path is followed to its end. The
+        question is asked after its first thought.
 
     Returns
     -------
     list of Finding
-        Nothing is raised for what the task does wrong.
+        An error of the task is a finding, not an exception.
     """
     given: object = task
     if not isinstance(given, Task):
@@ -60,7 +60,7 @@ def check_task(task: Task, problem: Any, engine: Engine | None = None) -> list[F
 
 
 class MethodCheck(Findings):
-    """Looks at the settings and the methods of a task, without a model."""
+    """Checks the settings and methods of a task without a model."""
 
     def settings(self) -> None:
         faults = dict(setting_faults(self.task))
@@ -69,7 +69,7 @@ class MethodCheck(Findings):
         for name in SETTINGS:
             value: object = getattr(self.task, name)
             if name.endswith("stop") and not value:
-                self.report("missing", name, f"{name} is empty: a thought ends only where the model ends its text")
+                self.report("missing", name, f"{name} is empty: a thought ends only at the end of the model's text")
             elif name not in faults:
                 self.report("ok", name, f"{name} is {shown(value)}")
 
@@ -78,7 +78,7 @@ class MethodCheck(Findings):
     def problem(self, problem: Any) -> Any:
         valid = self.call("validate", problem)
         if self.failed("validate"):
-            self.report("missing", "methods", "no method was looked at, since it needs a valid problem")
+            self.report("missing", "methods", "no other method was checked, as each needs a valid problem")
         elif fault := problem_fault(valid):
             self.report("error", "validate", f"the problem {shown(valid)} {fault}")
         else:
@@ -128,7 +128,7 @@ class MethodCheck(Findings):
         self.report("ok", "state_key", f"state_key is {shown(key)} {where}")
 
     def parse(self, problem: Any, sample: str | None) -> Path:
-        """Parse some texts; the path of the first that is accepted (a made-up thought if none is)."""
+        """Parse the sample texts. Returns the path of the first accepted thought, an empty path if none is accepted."""
         accepted: list[Thought] = []
         for text in SAMPLES if sample is None else (sample, *SAMPLES):
             try:
@@ -136,7 +136,7 @@ class MethodCheck(Findings):
                     thought = self.task.parse(problem, Path(), text)
             except Reject as reason:
                 if text == sample:
-                    why = f"parse rejects {shown(text)}, which the model wrote: {said(reason)}"
+                    why = f"parse rejects the model's text {shown(text)}: {said(reason)}"
                     self.report("missing", "sample", why)
                 continue
             except UserCodeError as raised:
@@ -146,17 +146,13 @@ class MethodCheck(Findings):
                 self.report("error", "parse", f"parse returned {shown(thought)} for {shown(text)}, {fault}")
                 break
             if not text:
-                self.report(
-                    "missing", "parse", "parse accepts an empty text: a model that writes nothing would fill the tree"
-                )
+                self.report("missing", "parse", "parse accepts an empty text: empty thoughts would fill the tree")
             else:
                 accepted.append(thought)
         if not self.failed("parse"):
             self.report("ok", "parse", "every text is parsed or rejected with a reason")
         if not accepted:
-            self.report(
-                "missing", "path", "no thought could be parsed, so the methods that need a path saw a made-up one"
-            )
+            self.report("missing", "path", "no thought was parsed, so the other methods were called with an empty path")
             return Path()
         path = Path(accepted[:1])
         self.state_key(problem, path)
@@ -175,7 +171,7 @@ class MethodCheck(Findings):
 
     def answer(self, problem: Any, path: Path) -> None:
         if not path:
-            self.report("missing", "answer", "there was no path to read an answer from")
+            self.report("missing", "answer", "answer was not called, as there is no path")
             return
         answer, why = read_answer(self.task, problem, path)
         if answer is None:
@@ -186,9 +182,7 @@ class MethodCheck(Findings):
         if fault:
             self.report("error", "check", f"{fault} on {shown(answer)}")
         elif correct is None:
-            self.report(
-                "missing", "check", "check cannot tell right from wrong: results will not say whether they are correct"
-            )
+            self.report("missing", "check", "check returned None: results will have correct=None")
         else:
             self.report("ok", "check", f"check returned {correct}")
 
@@ -200,6 +194,6 @@ class MethodCheck(Findings):
         if not isinstance(pieces, list) or not all(isinstance(piece, str) and piece for piece in pieces):
             self.report("error", "split", f"split returned {shown(pieces)}, not a list of thoughts")
         elif not pieces:
-            self.report("missing", "split", "split finds no thought in two lines of text")
+            self.report("missing", "split", "split returned no thought for two lines of text")
         else:
-            self.report("ok", "split", f"split finds {len(pieces)} thoughts in two lines")
+            self.report("ok", "split", f"split returned {len(pieces)} thoughts for two lines of text")

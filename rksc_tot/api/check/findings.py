@@ -1,4 +1,4 @@
-"""What a check of a task found, and how its methods are called."""
+"""Findings of ``check_task``, and calls of a task's methods that turn errors into findings."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ Level = Literal["ok", "missing", "error"]
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that :func:`~rksc_tot.check_task` looked at.
+    """One finding of :func:`~rksc_tot.check_task`.
 
-    * ``level``: ``ok``; ``missing``, where something optional is absent or cannot be judged; ``error``, where a search would
-      fail or warn.
-    * ``what``: the method or setting.
+    * ``level``: ``ok``; ``missing`` if something optional is absent or could not be checked; ``error`` if a search would fail
+      or warn.
+    * ``what``: the name of the method or setting.
     * ``message``: one sentence.
     """
 
@@ -29,7 +29,7 @@ class Finding:
 
 
 class Findings:
-    """Calls methods of a task, and collects what came of it."""
+    """Calls methods of a task and collects the findings."""
 
     def __init__(self, task: Task) -> None:
         self.task = task
@@ -41,15 +41,15 @@ class Findings:
 
     @property
     def erred(self) -> bool:
-        """Whether there is an error so far."""
+        """Whether any finding so far is an error."""
         return any(found.level == "error" for found in self.findings)
 
     def failed(self, what: str) -> bool:
-        """Whether something is wrong with a method."""
+        """Whether a method has a finding other than ``ok``."""
         return any(found.what == what and found.level != "ok" for found in self.findings)
 
     def call(self, what: str, *args: Any) -> Any:
-        """The method's value, or None with a finding where it raises."""
+        """Call a method. Returns its value; if it raises, adds a finding and returns None."""
         method: Callable[..., Any] = getattr(self.task, what)
         try:
             with calling_user_code(what, RkscTotError):
@@ -58,12 +58,12 @@ class Findings:
             self.report("error", what, str(error))
         except UserCodeError as raised:
             if isinstance(raised.error, NotImplementedError):
-                self.report("missing", what, f"a task must have {what}: write it")
+                self.report("missing", what, f"a task needs the method {what}: write it")
             else:
                 self.report("error", what, f"{raised} on {shown(args[0])}")
         return None
 
 
 def thoughts(number: int) -> str:
-    """So many thoughts, in words."""
+    """A number of thoughts in words, such as ``1 thought``."""
     return f"{number} thought{'' if number == 1 else 's'}"

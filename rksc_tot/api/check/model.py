@@ -1,4 +1,4 @@
-"""What a model writes for a task: one sampled thought, and the greedy path to its end."""
+"""Checks a task with a model: one sampled thought, and the greedy path to its end."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from rksc_tot.search.validation import question_fault
 
 @dataclass(frozen=True)
 class ModelCheck:
-    """Lets a model work on a task; ``found`` gets what came of it."""
+    """Runs a model on a task and adds its findings to ``found``."""
 
     found: Findings
     engine: Engine
 
     def sampled(self, problem: Any, prompt: Any) -> str | None:
-        """One thought the model writes after the prompt."""
+        """Sample one thought after the prompt. Returns its text, None if there is nothing to parse."""
         if prompt is None or self.found.erred:
-            self.found.report("missing", "sample", "no thought was sampled, because of the errors above")
+            self.found.report("missing", "sample", "no thought was sampled because of the errors above")
             return None
         task = self.found.task
         try:
@@ -38,7 +38,9 @@ class ModelCheck:
             self.found.report("error", "sample", str(error))
             return None
         if completion.finish == "eos" and not completion.text.strip():
-            ended = "the model ended its text right after the prompt: end the prompt so that something must follow"
+            ended = (
+                "the model ended its text right after the prompt: end the prompt in the middle of a line or sentence"
+            )
             self.found.report("missing", "sample", ended)
             return None
         if completion.finish == "length" and not task.accept_truncated:
@@ -51,7 +53,7 @@ class ModelCheck:
         return completion.text
 
     def followed(self, problem: Any) -> Path | None:
-        """The model's greedy path, if it is a solution."""
+        """The model's greedy path; None if it is not a solution or the task has errors."""
         if self.found.erred:
             return None
         try:
@@ -80,7 +82,7 @@ class ModelCheck:
             search.close()
 
     def _end(self, search: Search, node: Node) -> None:
-        """Say how the greedy path ended."""
+        """Report how the greedy path ended."""
         length = thoughts(node.depth)
         if node.finished:
             self.found.report("ok", "greedy path", f"the model's greedy path is a solution after {length}")
@@ -93,11 +95,11 @@ class ModelCheck:
                 f"the model's greedy path ends after {length}: {next(iter(search.rejections))}",
             )
         else:
-            never = f"is_solution was never true in {length} of the model's greedy path, which max_thoughts ended"
+            never = f"is_solution was False on all {length} of the model's greedy path, up to max_thoughts"
             self.found.report("missing", "is_solution", never)
 
     async def _ask(self, search: Search, node: Node) -> None:
-        """Put the task's question to the model, unless something is wrong with it anyway."""
+        """Ask the model the task's question, unless the question has an error."""
         question = (
             None if self.found.failed("question") else self.found.call("question", search.problem, search.path(node))
         )
@@ -112,8 +114,8 @@ class ModelCheck:
             return
         if scores is not None and (scores.outside or 0.0) > 0.5:
             labels = ", ".join(map(repr, question.labels))
-            outside = f"the model gave {scores.outside:.0%} to something else than the labels {labels}"
-            self.found.report("missing", "question", f"{outside}: ask so that a label comes next")
+            outside = f"the model gave {scores.outside:.0%} of its probability to tokens outside the labels {labels}"
+            self.found.report("missing", "question", f"{outside}: word the question so that a label comes next")
 
     def _completion(self, problem: Any, prompt: Any) -> Completion:
         task, account = self.found.task, Account()

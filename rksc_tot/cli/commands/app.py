@@ -1,6 +1,6 @@
-"""The ``rksc-tot`` command: its subcommands.
+"""The ``rksc-tot`` command with its subcommands.
 
-Each command imports what is heavy when it runs, so that ``--help`` and errors come at once.
+Each subcommand imports slow modules when it runs, so that ``--help`` and usage errors are fast.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from rksc_tot.core.version import __version__
 
 
 def show_version(asked: bool) -> None:
-    """Print the version, and end the program, if ``asked``."""
+    """Print the version and exit, if ``asked``."""
     if asked:
         print(f"rksc-tot {__version__}")
         raise typer.Exit

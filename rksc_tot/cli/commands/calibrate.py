@@ -1,4 +1,4 @@
-"""The command ``rksc-tot calibrate``: which decisions a model may take early on a task, as a file."""
+"""The command ``rksc-tot calibrate``: writes the rules for early decisions of a model on a task to a file."""
 
 from __future__ import annotations
 

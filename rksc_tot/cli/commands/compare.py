@@ -70,7 +70,7 @@ def compare(
                 )
                 for contender in contenders:
                     finished.append(comparison.run(contender, finished))
-        finally:  # whatever ends it, the rows that are done are shown
+        finally:  # also after an error
             if finished:
                 write_rows(finished, as_json, task=task, seed=seed, problems=chosen)
         _raise_if_nothing_ran(finished)
@@ -81,7 +81,8 @@ def _raise_if_nothing_ran(rows: list[Row]) -> None:
 
     failures = [failure for row in rows for failure in row.failures]
     if failures and len(failures) == sum(row.n for row in rows):
-        torn = len({failure.problem for failure in failures}) > 1 and not any(" " in f.problem for f in failures)
+        unquoted = len({failure.problem for failure in failures}) > 1 and not any(" " in f.problem for f in failures)
         raise RkscTotError(
-            f"every search failed, such as {failures[0].problem!r}: {failures[0].error}", hint=QUOTES if torn else ""
+            f"every search failed, for example {failures[0].problem!r}: {failures[0].error}",
+            hint=QUOTES if unquoted else "",
         )

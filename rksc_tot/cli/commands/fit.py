@@ -1,4 +1,4 @@
-"""The command ``rksc-tot fit``: parameters of a compression policy, found by measuring, as a file."""
+"""The command ``rksc-tot fit``: fits the parameters of a compression policy and writes them to a file."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def arborkv(
             engine.close()
         try:
             found.fit.save(out)
-        finally:  # what was measured is shown even where it cannot be written
+        finally:  # also if the file cannot be written
             if as_json:
                 features = [feature._asdict() for feature in found.features]
                 print(

@@ -1,4 +1,4 @@
-"""The command ``rksc-tot run``: many problems at once, a line of results as each ends."""
+"""The command ``rksc-tot run``: many searches at once, with one line of results each."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from rksc_tot.core.errors import RkscTotError
 from rksc_tot.core.version import __version__
 
 if TYPE_CHECKING:
-    from rksc_tot.api.jsonl import JsonlLine
+    from rksc_tot.api.jsonl_reader import ProblemLine
     from rksc_tot.api.outcomes import RunProgress, Tally
     from rksc_tot.api.solve_many import AsyncOutcomes
-    from rksc_tot.cli.results_file import Results
+    from rksc_tot.cli.results_writer import ResultsWriter
 
 
 @grouped
@@ -63,13 +63,13 @@ def run(
     run; 2 wrong usage; 130 interrupted; 143 terminated.
     """
     with one_sentence(debug):
-        from rksc_tot.api.jsonl import read_problems
+        from rksc_tot.api.jsonl_reader import read_problems
         from rksc_tot.api.outcomes import RunProgress, Tally, has_check
         from rksc_tot.api.setup import sampling_for, usual_verifier, verifier_of
         from rksc_tot.api.solve_many import asolve_many
         from rksc_tot.cli.engine import open_engine
         from rksc_tot.cli.output import loading
-        from rksc_tot.cli.results_file import Results
+        from rksc_tot.cli.results_writer import ResultsWriter
         from rksc_tot.search.task_calls import validated
         from rksc_tot.tasks import load_task
 
@@ -98,19 +98,19 @@ def run(
         }
 
         def settings_for(problem: Any) -> dict[str, Any]:
-            """All that a result depends on; a problem the task refuses has no usual verifier."""
+            """All settings that a result depends on. A problem that the task refuses has no default verifier."""
             if verifier is None:
                 with suppress(RkscTotError):
                     usual = usual_verifier(chosen, validated(chosen, problem))
                     return {**common, "verifier": verifier_of(usual).told()}
             return common
 
-        with Results(out, settings_for, trees) as results:
-            with _how_to_go_on():
+        with ResultsWriter(out, settings_for, trees) as results:
+            with _resume_hint():
                 if not resume:
                     results.check_new()
                 earlier = RunProgress(has_check(chosen))
-                done = results.go_on(lines, earlier) if resume else set()
+                done = results.resume(lines, earlier) if resume else set()
                 todo = [line for line in lines if str(line.fields["id"]) not in done]
                 if not todo:
                     _report(Tally(earlier.checks, total=0, stopped="finished"), earlier, 0.0, as_json)
@@ -126,8 +126,8 @@ def run(
 
 def _write_all(
     searches: AsyncOutcomes,
-    results: Results,
-    todo: Sequence[JsonlLine],
+    results: ResultsWriter,
+    todo: Sequence[ProblemLine],
     engine: Any,
     earlier: RunProgress,
     as_json: bool,
@@ -161,13 +161,13 @@ def _write_all(
     if interrupt.number is not None and tally.stopped != "finished":
         raise Signalled(interrupt.number)
     if tally.failed + tally.refused == tally.finished > 0 == earlier.done:
-        raise RkscTotError(f"every search failed, such as {failures[0]}")
+        raise RkscTotError(f"every search failed, for example {failures[0]}")
     if tally.stopped != "finished":
         raise typer.Exit(NOT_SOLVED)
 
 
 def _report(tally: Tally, earlier: RunProgress, seconds: float, as_json: bool) -> None:
-    """What a run came to, on stdout; and on stderr how to go on where it did not come to its end."""
+    """Write the totals of a run to stdout and, if it did not finish, the command that resumes it to stderr."""
     from rich.console import Console
 
     from rksc_tot.api.outcomes import SEARCHED
@@ -184,23 +184,23 @@ def _report(tally: Tally, earlier: RunProgress, seconds: float, as_json: bool) -
         sys.stderr.write(f"what to do about problems without an answer: {ADVICE}\n")
     if tally.stopped == "finished":
         return
-    if tally.cut and not any(tally.verdicts[ended] for ended in SEARCHED):  # the same call would come as far again
+    if tally.cut and not any(tally.verdicts[ended] for ended in SEARCHED):  # the resumed run would get no further
         sys.stderr.write("no search finished within the run's budget; raise it or lower --concurrency\n")
-    sys.stderr.write(f"go on with: {_again(sys.argv)}\n")
+    sys.stderr.write(f"resume with: {_resume_command(sys.argv)}\n")
 
 
 @contextmanager
-def _how_to_go_on() -> Iterator[None]:
-    """Say it on stderr where a Ctrl-C ends the block, for a run that has nothing to report yet."""
+def _resume_hint() -> Iterator[None]:
+    """If Ctrl-C ends the block, write the command that resumes the run to stderr."""
     try:
         yield
     except KeyboardInterrupt:
-        sys.stderr.write(f"go on with: {_again(sys.argv)}\n")
+        sys.stderr.write(f"resume with: {_resume_command(sys.argv)}\n")
         raise
 
 
-def _again(arguments: Sequence[str]) -> str:
-    """The command that goes on with a run."""
+def _resume_command(arguments: Sequence[str]) -> str:
+    """The command that resumes a run."""
     given = list(arguments[1:])
     at = given.index("run") + 1 if "run" in given else 0
     return shlex.join(["rksc-tot", *given[:at], *([] if "--resume" in given else ["--resume"]), *given[at:]])

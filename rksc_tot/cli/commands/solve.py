@@ -33,13 +33,13 @@ def solve(
         from rksc_tot.api.result import Result
         from rksc_tot.api.solve import asolve
         from rksc_tot.cli.engine import open_engine
-        from rksc_tot.cli.output import loading, watched, write_model, write_result
+        from rksc_tot.cli.output import live_tree, loading, write_model, write_result
         from rksc_tot.search.task_calls import validated
         from rksc_tot.tasks import load_task
 
         importable_here(task)
         chosen = load_task(task)
-        validated(chosen, problem)  # as all that follows: before a model is loaded
+        validated(chosen, problem)  # before the model is loaded
         options = search.asked_of(chosen, limits.budget())
         how = engine.opened_for(chosen)
         with loading(not as_json):
@@ -48,7 +48,7 @@ def solve(
             write_model(opened)
         failure: BaseException | None = None
         try:
-            with Interrupt() as interrupt, watched(problem, live, as_json) as view:
+            with Interrupt() as interrupt, live_tree(problem, live, as_json) as view:
                 try:
                     result = interrupt.run(asolve(chosen, problem, engine=opened, on_event=view.update, **options))
                 except (Exception, Signalled) as error:
@@ -56,7 +56,7 @@ def solve(
                     if not isinstance(best_so_far, Result):
                         raise
                     result = best_so_far
-                view.settle(result.best)
+                view.set_best(result.best)
         finally:
             opened.close()
         if isinstance(failure, Signalled):

@@ -1,4 +1,4 @@
-"""Options that stand alone, and how settings are written on the command line."""
+"""Options of several commands, and the parser of ``name=value`` settings."""
 
 from __future__ import annotations
 
@@ -18,33 +18,33 @@ Seed = Annotated[int, typer.Option(help="Seed of all random draws.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Write JSON, and nothing else, to stdout.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 
-QUOTES = 'a problem of several words goes in quotes, such as "4 5 6 10"'
+QUOTES = 'put a problem of several words in quotes, such as "4 5 6 10"'
 
 
 class ProblemCommand(TyperCommand):
     """A command whose arguments are problems, which may begin with a minus or consist of several words."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Say how to give such a problem where it was taken for an option, or for several arguments."""
+        """Add a hint to errors about a problem that was parsed as an option or as several arguments."""
         try:
             return super().parse_args(ctx, args)
         except Exception as error:
-            if hasattr(error, "message"):  # typer hands the classes of its errors on nowhere
+            if hasattr(error, "message"):  # typer does not export the classes of its errors
                 if type(error).__name__ == "NoSuchOption":
-                    error.message += ". A problem that begins with - goes last, after --."
+                    error.message += ". Put a problem that begins with - last, after --."
                 elif "extra argument" in error.message:
                     error.message += f" - {QUOTES}"
             raise
 
 
 def importable_here(*names: str | None) -> None:
-    """Let the modules of the current folder be imported, after all others, if one of the names is ``module:attribute``."""
+    """Append the current folder to ``sys.path`` if one of the names is ``module:attribute``."""
     if any(name and ":" in name for name in names) and os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
 
 
 def settings_of(pairs: Sequence[str], option: str = "--set") -> dict[str, Any]:
-    """``["k=16", "name=text"]`` as a dict; values are JSON where they can be read as such.
+    """``["k=16", "name=text"]`` as a dict. Values are parsed as JSON if possible, else they are strings.
 
     Raises
     ------
@@ -58,6 +58,6 @@ def settings_of(pairs: Sequence[str], option: str = "--set") -> dict[str, Any]:
             raise ConfigError(f"{option} is {shown(pair)}", hint="write name=value, such as k=16")
         try:
             settings[name] = json.loads(value)
-        except (ValueError, RecursionError):  # also a number of thousands of digits
+        except (ValueError, RecursionError):  # ValueError also for numbers with thousands of digits
             settings[name] = value
     return settings

@@ -1,4 +1,4 @@
-"""``--config FILE``: options of a command from a TOML file. What the command line gives goes before."""
+"""``--config FILE``: reads options of a command from a TOML file. Options on the command line override the file."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ KINDS: dict[type, tuple[str, tuple[type, ...]]] = {
     int: ("a whole number", (int,)),
     float: ("a number", (int, float)),
     bool: ("true or false", (bool,)),
-    str: ("a text", (str,)),
-    Path: ("a text", (str,)),
-}  # by the type of an option: what a value of it is called, and is
+    str: ("a string", (str,)),
+    Path: ("a string", (str,)),
+}  # type of an option → (name of its values in messages, Python types of its values)
 
 
 def read(ctx: typer.Context, file: Path | None) -> Path | None:
-    """Make what a file says the defaults of the command it is given to; the end of the program if it cannot be that."""
+    """Make the options of a file the defaults of the command. On an error, end the program with a message."""
     if file is not None:
         with one_sentence():
             ctx.default_map = defaults_of(file, ctx.command)
@@ -46,11 +46,16 @@ Config = Annotated[
 
 
 SIZES = ("kv-budget", "offload-budget", "max-kv")
-"""Options that are sizes in bytes, texts or numbers."""
+"""Options that are sizes: strings such as ``64MiB``, or numbers of bytes."""
 
 
-class Known(NamedTuple):
-    """An option of a command: the parameter it is, the type of one value, whether there may be several, the least number."""
+class ConfigOption(NamedTuple):
+    """An option of a command.
+
+    * ``parameter``: name of the command's parameter.
+    * ``type``: type of one value. ``several``: whether the option takes a list.
+    * ``least``: least number allowed, None without a limit.
+    """
 
     parameter: str
     type: type
@@ -59,12 +64,12 @@ class Known(NamedTuple):
 
 
 def defaults_of(file: Path, command: Any) -> dict[str, Any]:
-    """The options of a file, by the names of the command's parameters.
+    """Read the options of a file: maps parameter names of the command to values.
 
     Raises
     ------
     ConfigError
-        If it cannot be read, or has what is no option of the command or no value of it; it names file and key.
+        If the file cannot be read, or has an unknown option or an invalid value. The message names file and key.
     """
     options, found = options_of(command), dict[str, Any]()
     for key, value in _record(file).items():
@@ -79,19 +84,19 @@ def defaults_of(file: Path, command: Any) -> dict[str, Any]:
     return found
 
 
-def options_of(command: Any) -> dict[str, Known]:
-    """What a command may be told by a file, by the option's name without dashes."""
+def options_of(command: Any) -> dict[str, ConfigOption]:
+    """The options that a config file may set, by name without dashes."""
     signature = inspect.signature(command.callback).parameters
-    found: dict[str, Known] = {}
+    found: dict[str, ConfigOption] = {}
     for option in command.params:
         names = [name[2:] for name in option.opts if name.startswith("--")]
         if names and option.name in signature and names[0] != "config":
             kind, *notes = get_args(signature[option.name].annotation)
-            if get_origin(kind) in (Union, UnionType):  # with None
+            if get_origin(kind) in (Union, UnionType):  # an optional value
                 [kind] = {*get_args(kind)} - {NoneType}
             several = get_origin(kind) is list
             least = next((note.min for note in notes if getattr(note, "min", None) is not None), None)
-            known = Known(option.name, get_args(kind)[0] if several else kind, several, least)
+            known = ConfigOption(option.name, get_args(kind)[0] if several else kind, several, least)
             found |= dict.fromkeys(names, known)
     return found
 
@@ -102,26 +107,26 @@ def _record(file: Path) -> dict[str, Any]:
     except (OSError, UnicodeError) as error:
         why = getattr(error, "strerror", None) or error
         raise ConfigError(f"{str(file)!r} cannot be read: {why}", hint="name a file in TOML") from None
-    except (ValueError, RecursionError) as error:  # TOMLDecodeError is one; a number of thousands of digits another
+    except (ValueError, RecursionError) as error:  # TOMLDecodeError, and numbers with thousands of digits
         raise ConfigError(
-            f"{str(file)!r} is no TOML: {error}", hint='write lines such as kv-budget = "64MiB"'
+            f"{str(file)!r} is not TOML: {error}", hint='write lines such as kv-budget = "64MiB"'
         ) from None
 
 
-def _value(what: str, name: str, option: Known, value: Any) -> Any:
-    """A value as the command line would give it."""
+def _value(what: str, name: str, option: ConfigOption, value: Any) -> Any:
+    """Check a value and convert it to the form of the command line."""
     if isinstance(value, dict) and name in TABLES:
         return TABLES[name](what, value)
     if name in SIZES and isinstance(value, int) and not isinstance(value, bool):
         return str(min(value, MOST))
-    said, kinds = KINDS[option.type]
+    expected, kinds = KINDS[option.type]
     values = value if option.several and isinstance(value, list) else [value]
     if not all(isinstance(one, kinds) and isinstance(one, bool) == (option.type is bool) for one in values):
         more = ", or a list of them" * option.several + ", or a table" * (name in TABLES)
         more += ", or a whole number of bytes" * (name in SIZES)
-        raise ConfigError(f"{what} is {shown(value)}", hint=f"it takes {said}{more}")
+        raise ConfigError(f"{what} is {shown(value)}", hint=f"give {expected}{more}")
     if option.least is not None and any(one < option.least for one in values):
-        raise ConfigError(f"{what} is {shown(value)}", hint=f"it is {option.least:g} at least")
+        raise ConfigError(f"{what} is {shown(value)}", hint=f"give at least {option.least:g}")
     return values if option.several else value
 
 
@@ -132,21 +137,23 @@ def _named(what: str, table: Mapping[str, Any]) -> str:
     if not isinstance(name, str):
         has = "no name" if name is None else f"the name {shown(name)}"
         raise ConfigError(
-            f"{what} has {has}", hint='write its name, such as name = "streaming", or "likelihood" of a verifier'
+            f"{what} has {has}", hint='add a name, such as name = "streaming", or name = "likelihood" for a verifier'
         )
     if settings and "=" in name:
-        raise ConfigError(f"{what} has the name {shown(name)}", hint="write its settings as the others")
+        raise ConfigError(f"{what} has the name {shown(name)}", hint="write each setting on a line of its own")
     return ":".join([name, ",".join(_pairs(what, settings))]) if settings else name
 
 
 def _pairs(what: str, table: Mapping[str, Any]) -> list[str]:
     """``{k = 16}`` as ``["k=16"]``."""
     if odd := [key for key in table if not key.isidentifier()]:
-        raise ConfigError(f"{what} has no setting {shown(odd[0])}", hint="settings have plain names")
+        raise ConfigError(f"{what} has no setting {shown(odd[0])}", hint="use a name of letters, digits and _")
     try:
         return [f"{key}={json.dumps(value)}" for key, value in table.items()]
     except (TypeError, ValueError, RecursionError):
-        raise ConfigError(f"{what} is {shown(dict(table))}", hint="give numbers, texts, lists, true or false") from None
+        raise ConfigError(
+            f"{what} is {shown(dict(table))}", hint="give numbers, strings, lists, true or false"
+        ) from None
 
 
 TABLES: dict[str, Callable[[str, Mapping[str, Any]], Any]] = {"compress": _named, "set": _pairs, "verifier": _named}

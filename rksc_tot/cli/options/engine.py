@@ -1,4 +1,4 @@
-"""The options of an engine: which model, and which of its KV is held where. All is checked before a model is loaded."""
+"""Options of the engine: model, KV budget, eviction, compression, offload. They are checked before a model is loaded."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rksc_tot.core.task import Task
 
 How = tuple[str | None, str, str, EngineSettings]
-"""Model, device, dtype and all other settings: what an engine is opened with."""
+"""The arguments of :func:`~rksc_tot.cli.engine.open_engine`: model, device, dtype and settings."""
 
 
 def _default(setting: str) -> Any:
@@ -47,15 +47,15 @@ class ModelOptions(CommandOptions):
     kv_budget: Annotated[str, typer.Option("--kv-budget", help="Memory for KV, such as 64MiB.")] = _default("kv_budget")
 
     def how(self, **settings: Unpack[EngineKeywords]) -> How:
-        """How to open the engine. ``settings``: of the engine, besides the KV budget.
+        """The arguments of ``open_engine``. ``settings``: settings of the engine besides the KV budget.
 
         Raises
         ------
         ConfigError
-            If the model's name is empty, which would read as no name, or a setting is out of range.
+            If the name of the model is empty, or a setting is out of range.
         """
         if self.model is not None and not self.model.strip():
-            raise ConfigError("--model is empty", hint="name a model, or leave it out for the embedded one")
+            raise ConfigError("--model is empty", hint="name a model, or leave out --model for the embedded one")
         settings["kv_budget"] = kv_bytes(self.kv_budget, "--kv-budget")
         return self.model, self.device, self.dtype, EngineSettings(**settings)
 
@@ -92,8 +92,10 @@ class EngineOptions(ModelOptions):
         str | None,
         typer.Option(help="Copy evicted KV to cpu or disk, and back when it is needed. Default: recompute it."),
     ] = None
-    offload_budget: Annotated[str, typer.Option(help="Size of that copy.")] = _default("offload_budget")
-    offload_folder: Annotated[  # no Path, of which an empty one is the current folder
+    offload_budget: Annotated[str, typer.Option(help="Most memory or disk space for that copy.")] = _default(
+        "offload_budget"
+    )
+    offload_folder: Annotated[  # a str, as an empty Path is the current folder
         str | None,
         typer.Option(
             metavar="<path>", help="Folder for --offload disk. Default: the system's folder for temporary files."
@@ -101,20 +103,24 @@ class EngineOptions(ModelOptions):
     ] = None
 
     def opened_for(self, task: Task | None = None) -> How:
-        """How to open the engine, everything looked up and known to go together.
+        """The arguments of ``open_engine``, with the compression policy looked up.
 
         Raises
         ------
         ConfigError
-            If it does not, or what is kept was fitted to another task.
+            If options are invalid or exclude each other, or the compression policy was fitted to another task.
         """
-        from rksc_tot.policies.compression.base import KEEP
+        from rksc_tot.policies.compression.base import COMPRESSION_POLICIES
 
         kv_bytes(self.kv_budget, "--kv-budget")
         kv_bytes(self.offload_budget, "--offload-budget")
         importable_here(self.eviction)
-        policy = None if self.compress is None else plug_in(KEEP, "--compress", self.compress, "streaming:budget=256")
-        if policy is not None and task is not None:  # the model is looked at once it is there
+        policy = (
+            None
+            if self.compress is None
+            else plug_in(COMPRESSION_POLICIES, "--compress", self.compress, "streaming:budget=256")
+        )
+        if policy is not None and task is not None:  # check_model follows once the model is loaded
             policy.check_task(task.name or type(task).__name__)
         return self.how(
             eviction=self.eviction, compress=policy, lossless=self.lossless,
@@ -122,7 +128,7 @@ class EngineOptions(ModelOptions):
         )  # fmt: skip
 
     def told(self, how: How) -> dict[str, Any]:
-        """What results depend on of how the engine was opened; of what makes room only where that decides what is left."""
+        """The engine settings that results depend on. KV budget, eviction and offload matter only if the engine is lossy."""
         model, device, dtype, settings = how
         told: dict[str, Any] = {"model": model or "embedded", "device": device, "dtype": dtype}
         if settings.compress is not None:

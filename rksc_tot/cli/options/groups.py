@@ -1,6 +1,6 @@
-"""Options that several commands share: fields of a frozen dataclass, which a command takes as one argument.
+"""Groups of options: a command takes a frozen dataclass as one argument, and each field is an option.
 
-In the help each class is a panel of its own; the first line of its docstring is the title.
+In the help each class is a panel. The first line of its docstring is the title.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typer.models import OptionInfo
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
-    """The command as typer reads it: each argument that is a dataclass replaced by the fields of it."""
+    """Decorate a command for typer: replace each dataclass argument by its fields."""
     hints = get_type_hints(command, include_extras=True)
     groups: dict[str, Any] = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
 
@@ -27,15 +27,17 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
         command(**values)
 
     parameters = [
-        spot for own in inspect.signature(command).parameters.values() for spot in _spots(own, hints[own.name])
+        expanded
+        for own in inspect.signature(command).parameters.values()
+        for expanded in _expanded(own, hints[own.name])
     ]
     spread.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    spread.__annotations__ = {spot.name: spot.annotation for spot in parameters}
+    spread.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return spread
 
 
-def _spots(parameter: inspect.Parameter, hint: Any) -> Iterator[inspect.Parameter]:
-    """The parameters in place of one of a command."""
+def _expanded(parameter: inspect.Parameter, hint: Any) -> Iterator[inspect.Parameter]:
+    """The parameters that replace one parameter of a command."""
     if not (isinstance(hint, type) and is_dataclass(hint)):
         yield parameter.replace(annotation=hint, kind=inspect.Parameter.KEYWORD_ONLY)
         return
@@ -53,7 +55,7 @@ def _title(group: type, field: str) -> str:
 
 
 def _in_panel(annotation: Any, title: str) -> Any:
-    """The annotation of an option that stands under ``title`` in the help."""
+    """The annotation with its option in the help panel ``title``."""
     kind, *notes = get_args(annotation)
     placed = [copy(note) for note in notes]
     for note in placed:

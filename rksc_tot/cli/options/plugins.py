@@ -1,4 +1,4 @@
-"""How a plug-in and its settings are written on the command line: ``name`` or ``name:setting=value,setting=value``."""
+"""Parses plug-ins on the command line: ``name`` or ``name:setting=value,setting=value``."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from rksc_tot.core.plugins.user_code import shown
 T = TypeVar("T")
 FORM = "NAME[:K=V,…]"
 PAIR = re.compile(r'\w+=(?:"(?:\\.|[^"\\])*"|,(?!\w+=)|[^,])*', re.DOTALL)
-"""``setting=value``; in quotes a value may contain anything."""
+"""``setting=value``; a quoted value may contain any character."""
 
 
 def plug_in(registry: Registry[T], option: str, text: str, example: str) -> T:
-    """The plug-in that the text of an option names, with its settings; values are JSON where they can be read as such.
+    """The plug-in of an option's value, made with its settings. Values of settings are parsed as JSON if possible.
 
     Raises
     ------
     ConfigError
-        If there is no such plug-in, or it has no such setting; ``example`` shows how to write one.
+        If the plug-in or a setting is unknown, or the text is malformed; ``example`` is part of the hint.
     """
     name, pairs = split(registry, option, text, example)
     importable_here(name)
@@ -30,9 +30,9 @@ def plug_in(registry: Registry[T], option: str, text: str, example: str) -> T:
 
 
 def split(registry: Registry[T], option: str, text: str, example: str) -> tuple[str, list[str]]:
-    """The name and the settings, ``name=value`` each, that the text of an option has. Raises ConfigError."""
+    """Split an option's value into the name and the ``setting=value`` pairs. Raises ConfigError if it is malformed."""
     name, colon, settings = text.partition(":")
-    if name not in registry.names() and not re.match(r"\w+=", settings):  # one's own, module:attribute
+    if name not in registry.names() and not re.match(r"\w+=", settings):  # the user's own, module:attribute
         attribute, colon, settings = settings.partition(":")
         name = f"{name}:{attribute}" if attribute else name
     pairs = PAIR.findall(settings)

@@ -1,4 +1,4 @@
-"""The options of searches: how, by whom scored, on which problems, within which limits."""
+"""Options of searches: strategy, sampling, verifier, approximations, limits and problems."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class StrategyOptions:
     seed: Seed = 0
 
     def made_for(self, task: Task) -> Strategy:
-        """The strategy, with the settings a task usually gives it unless others are given. Raises ConfigError."""
+        """The strategy with the settings of ``--set`` and, for all others, of ``task.usual``. Raises ConfigError."""
         from rksc_tot.api.setup import usual_settings
         from rksc_tot.strategies import STRATEGIES
 
@@ -59,7 +59,7 @@ class SamplingOptions:
     ] = None
 
     def sampling(self) -> Sampling | None:
-        """As settings, None where no option was given. Raises ConfigError."""
+        """The sampling, None without options. Raises ConfigError if a value is out of range."""
         from rksc_tot.engine.base import Sampling
 
         names = ("temperature", "top_k", "top_p", "min_p")
@@ -98,7 +98,7 @@ class SearchOptions(SamplingOptions, StrategyOptions):
     ] = None
 
     def asked_of(self, task: Task, budget: Budget) -> dict[str, Any]:
-        """The options of :func:`~rksc_tot.solve.solve`. Raises ConfigError if one is wrong."""
+        """The keyword arguments of :func:`~rksc_tot.solve.solve`. Raises ConfigError if an option is invalid."""
         from rksc_tot.verifiers import VERIFIERS
 
         return {
@@ -113,12 +113,12 @@ class SearchOptions(SamplingOptions, StrategyOptions):
         }
 
     def rksc(self) -> RKSC | None:
-        """What a search may decide early and share, with the calibration read; None where nothing was asked for.
+        """The approximations, with the calibration loaded; None without options.
 
         Raises
         ------
         ConfigError
-            If a value is out of range, or the file is no calibration.
+            If a value is out of range, or the file is not a calibration.
         """
         from rksc_tot.policies.asks import ASKS
         from rksc_tot.search.approximate.settings import RKSC
@@ -140,7 +140,7 @@ class LimitOptions:
     max_kv: Annotated[str | None, typer.Option("--max-kv", help="KV in memory, such as 8MiB.")] = None
 
     def budget(self) -> Budget:
-        """As a budget. Raises ConfigError."""
+        """The options as a budget. Raises ConfigError if a limit is invalid."""
         from rksc_tot.core.sizes import kv_bytes
 
         kv = None if self.max_kv is None else kv_bytes(self.max_kv, "--max-kv")
@@ -157,7 +157,7 @@ class RunLimitOptions:
     run_max_seconds: Annotated[float | None, typer.Option(help="Seconds of the whole run.")] = None
 
     def budget(self) -> Budget:
-        """As a budget. Raises ConfigError."""
+        """The options as a budget. Raises ConfigError if a limit is invalid."""
         most = (self.run_max_tokens, self.run_max_nodes, self.run_max_verifier_calls, self.run_max_seconds)
         return _budget("--run-max", *most)
 
@@ -169,7 +169,7 @@ class ProblemOptions:
     problems: Annotated[list[str] | None, typer.Argument(help="Problems, one an argument.")] = None
     file: Annotated[
         Path | None,
-        typer.Option("--problems", help="A file of problems: one text a line, or a .jsonl file as for `rksc-tot run`."),
+        typer.Option("--problems", help="A file with a problem on each line, or a .jsonl file as for `rksc-tot run`."),
     ] = None
     training: Annotated[
         bool, typer.Option("--training-puzzles", help="All game-of-24 puzzles that the embedded model was trained on.")
@@ -181,7 +181,7 @@ class ProblemOptions:
     most: Annotated[int | None, typer.Option(min=1, help="Use a random choice of at most this many problems.")] = None
 
     def chosen(self, seed: int) -> list[str]:
-        """The problems; ``seed``: of the random choice. Raises ConfigError if there is no source or more than one."""
+        """The problems. ``seed``: seed of the random choice. Raises ConfigError if there is not exactly one source."""
         from rksc_tot.evaluation.problems import calibration_problems
 
         return calibration_problems(
@@ -197,12 +197,12 @@ def _budget(
     seconds: float | None,
     kv_bytes: int | None = None,
 ) -> Budget:
-    """A budget of limits that are given as options.
+    """A budget from options.
 
     Raises
     ------
     ConfigError
-        If one is not above 0, or infinite.
+        If a limit is infinite or not above 0.
     """
     from rksc_tot.core.budget import Budget
 
@@ -212,7 +212,5 @@ def _budget(
         if value == math.inf:
             raise ConfigError(f"{option} {value} is no limit", hint="leave it out")
         if value is not None and not value > 0:
-            raise ConfigError(
-                f"{option} {value} leaves nothing to search with", hint="give more than 0, or leave it out"
-            )
+            raise ConfigError(f"{option} {value} allows no search", hint="give more than 0, or leave it out")
     return Budget.model_validate({**limits, "kv_bytes": kv_bytes})

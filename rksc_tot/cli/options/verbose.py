@@ -1,4 +1,4 @@
-"""``--verbose``: the package's log on stderr."""
+"""``--verbose``: writes the log of the package to stderr."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 
 
 def log_to_stderr(ctx: typer.Context, asked: bool) -> bool:
-    """Write what the package logs, DEBUG included, to stderr until the command has ended."""
+    """Write log messages of all levels to stderr until the command has ended."""
     if asked:
         log, handler = logging.getLogger("rksc_tot"), logging.StreamHandler()
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))

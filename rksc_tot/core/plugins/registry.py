@@ -1,4 +1,4 @@
-"""Plug-ins by name: those built in, and those that installed packages bring along through an entry-point group."""
+"""Plug-ins by name: the built-in ones, and those of installed packages through an entry-point group."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ class Registry(Generic[T]):
     Parameters
     ----------
     kind : str
-        What they are called in messages, such as ``strategy``.
+        Their name in messages, such as ``strategy``.
     base : type
-        What each of them is, or makes when it is called.
+        The type of a plug-in, or of the objects that it makes when called.
     group : str
-        Entry-point group in which installed packages announce theirs.
+        The entry-point group of installed packages.
     built_in : Mapping[str, str]
-        Name to ``module:attribute``; imported only when asked for.
+        Maps names to ``module:attribute``, which is imported on use.
     of_function : str
-        What to do with a plain function that makes none of them.
+        The hint for a function that does not make a plug-in.
 
-    Besides these, ``module:attribute`` itself is a name, if the module can be imported.
+    ``module:attribute`` is a name too, if the module can be imported.
     """
 
     kind: str
@@ -48,7 +48,7 @@ class Registry(Generic[T]):
         return sorted(self._found())
 
     def home(self, name: str) -> tuple[str, str] | None:
-        """Module and attribute of the plug-in of that name, which is not imported; None where there is none."""
+        """Module and attribute of the plug-in of that name, without importing it; None if there is none."""
         point = self._found().get(name)
         if point is None and _is_own(name):
             point = EntryPoint(name, name, self.group)
@@ -56,12 +56,12 @@ class Registry(Generic[T]):
         return (module, attribute) if attribute else None
 
     def make(self, name: str, /, **options: Any) -> T:
-        """The plug-in of that name with its options set.
+        """Make the plug-in of that name with these options.
 
         Raises
         ------
         ConfigError
-            If there is none of that name, it cannot be imported or made, or an option is unknown or out of range.
+            If the name is unknown, the plug-in cannot be imported or made, or an option is unknown or out of range.
         """
         plug_in = self._load(name)
         hint = (inspect.isroutine(plug_in) and self.of_function) or f"correct {self._origin(name)}"
@@ -80,10 +80,7 @@ class Registry(Generic[T]):
         return made
 
     def summary(self, name: str) -> str:
-        """First line of its documentation; raises what :meth:`make` raises, so that only what works has one.
-
-        An object that was made of a function has the function's.
-        """
+        """The first line of a plug-in's docstring, or of its function's. Raises the errors of :meth:`make`."""
         plug_in = self._load(name)
         self.make(name)
         documented = plug_in
@@ -106,7 +103,7 @@ class Registry(Generic[T]):
             known = ", ".join(self.names())
             raise ConfigError(
                 f"there is no {self.kind} {name!r}",
-                hint=f"there are {known}; one of your own is named module:attribute",
+                hint=f"there are {known}; name your own as module:attribute",
             )
         try:
             with calling_user_code(name):
@@ -127,7 +124,7 @@ def _is_own(name: str) -> bool:
 
 
 def _made(plug_in: Any, options: Mapping[str, Any]) -> Any:
-    """What a class or function makes of the options; an object as it is, or anew with its options validated."""
+    """Call a class or function with the options; copy an object with the options, if there are any."""
     if callable(plug_in) and not isinstance(plug_in, BaseModel):
         return plug_in(**options)
     if not options:

@@ -1,4 +1,4 @@
-"""Settings that are refused in one line."""
+"""Base of frozen settings, with validation errors on one line."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from rksc_tot.core.plugins.user_code import said, shown
 
 
 class Settings(BaseModel):
-    """Base of frozen settings. ``kind``: what such an object is called in messages, such as ``strategy``.
+    """Base of frozen settings. ``kind``: the name of such objects in messages, such as ``strategy``.
 
     Raises
     ------
     ConfigError
-        If a value is out of range, or there is no such setting; it names setting, value and range in one line.
+        If a value is out of range or a setting is unknown. The message has the setting, the value and the range.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -30,27 +30,27 @@ class Settings(BaseModel):
         except ValidationError as error:
             for fault in error.errors(include_url=False):
                 said = fault.get("ctx", {}).get("error")
-                if isinstance(said, ConfigError):  # raised by a validator, which has named setting and range itself
+                if isinstance(said, ConfigError):  # raised by a validator, with its own message
                     raise said from None
             fields = type(self).model_fields
             hint = f"its settings are {', '.join(fields)}" if fields else "it has no settings"
             raise ConfigError(f"{self._called(values)}: {sentence(error)}", hint=hint) from None
 
-    if not TYPE_CHECKING:  # a checker would take any attribute for one that may be set
+    if not TYPE_CHECKING:  # with __setattr__, mypy would allow any attribute
 
         def __setattr__(self, name: str, value: object) -> None:
             try:
                 super().__setattr__(name, value)
             except ValidationError:
                 called = type(self).__name__
-                hint = f"{called}({name}=...) makes one with another value"
-                if name not in type(self).model_fields:  # mostly in an __init__ of a plug-in's own
+                hint = f"make another one with {called}({name}=...)"
+                if name not in type(self).model_fields:  # usually in the __init__ of a plug-in
                     field = f"{name}: {type(value).__name__} = {shown(value)}"
                     hint = f"settings are annotated fields of the class, such as {field}, without an __init__"
                 raise ConfigError(f"{called} is frozen, its {name} cannot be set", hint=hint) from None
 
     def told(self) -> dict[str, Any]:
-        """What it is called and all its settings, as JSON has them; a function by its name, another object by its type."""
+        """The name and all settings as JSON values; functions are their names, other objects the names of their types."""
         fields = {name: _plain(getattr(self, name)) for name in type(self).model_fields}
         return {"name": getattr(self, "name", "") or type(self).__name__, **fields}
 
@@ -62,7 +62,7 @@ class Settings(BaseModel):
 
 
 def _plain(value: object) -> Any:
-    """A value as JSON has it, the same in every process."""
+    """A value as JSON values, the same in every process."""
     if isinstance(value, BaseModel):
         return {name: _plain(getattr(value, name)) for name in type(value).model_fields}
     if isinstance(value, Mapping):
@@ -78,7 +78,7 @@ def _plain(value: object) -> Any:
 
 
 def sentence(error: ValidationError) -> str:
-    """What pydantic found, as one line that names field and value."""
+    """A validation error on one line, with fields and values."""
     return "; ".join(map(_fault, error.errors(include_url=False)))
 
 

@@ -1,4 +1,4 @@
-"""The one door to code that users wrote: whatever such code raises comes back as one kind of error, with its name."""
+"""Calls user code: every exception of user code becomes a ``UserCodeError`` that names the method."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 
 class UserCodeError(Exception):
-    """What a user's code raised, in one phrase such as ``parse raised ValueError: no such step``; ``error``: itself."""
+    """An exception of user code, such as ``parse raised ValueError: no such step``. ``error``: the exception."""
 
     def __init__(self, what: str, error: BaseException) -> None:
         self.error = error
@@ -20,13 +20,12 @@ class UserCodeError(Exception):
 
 @contextmanager
 def calling_user_code(what: str, *passing: type[BaseException]) -> Iterator[None]:
-    """Let a user's code run in the block; ``what`` names it, errors of the ``passing`` kinds are let through.
+    """Run user code in the block. ``what``: its name in messages. ``passing``: types of exceptions that pass unchanged.
 
     Raises
     ------
-    Raised
-        In place of whatever the block raises, SystemExit included. A cancellation that was asked for and a Ctrl-C are
-        not the block's doing and pass.
+    UserCodeError
+        For any other exception of the block, SystemExit included. Ctrl-C and a requested cancellation pass unchanged.
     """
     try:
         yield
@@ -55,7 +54,7 @@ def named(error: BaseException) -> str:
 
 
 def shown(value: object, longest: int = 80) -> str:
-    """A value for a message, on one line, cut to ``longest`` characters; a closing quote or bracket stays."""
+    """The repr of a value for a message: one line, cut to ``longest`` characters, with its closing quote or bracket."""
     text = said(value, repr).replace("\n", " ")
     if len(text) <= longest:
         return text
@@ -64,7 +63,7 @@ def shown(value: object, longest: int = 80) -> str:
 
 
 def said(value: object, say: Callable[[Any], str] = str) -> str:
-    """The text of a value, whatever its ``__str__`` does; what UTF-8 cannot hold is replaced."""
+    """The ``str`` of a value, also if its ``__str__`` raises. Characters that UTF-8 cannot encode are replaced."""
     try:
         text = say(value)
     except BaseException as error:

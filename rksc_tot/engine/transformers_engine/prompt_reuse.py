@@ -1,6 +1,6 @@
-"""ASKS, phrasing: another wording of a prompt reuses KV of the first wording, and keeps it if a gate accepts it.
+"""ASKS, prompt reuse: a prompt variant reuses KV of the prompt, and keeps it if a gate accepts it.
 
-The new wording (the *branch*) gets an isolated path, which no exact request can reach. If the gate rejects it, that path is
+The variant (the *branch*) gets an isolated path, which no exact request can reach. If the gate rejects it, that path is
 dropped, and the prompt is computed like any other when it is used.
 """
 
@@ -42,7 +42,7 @@ class ReuseAudit(NamedTuple):
 
 
 class ReuseDecision(NamedTuple):
-    """Whether a prompt stands on KV of another wording.
+    """Whether a prompt variant uses KV of the prompt.
 
     Attributes
     ----------
@@ -51,13 +51,13 @@ class ReuseDecision(NamedTuple):
     why
         Why not; None where it does.
     exact
-        Tokens of the prefix that both wordings share. Reusing their KV changes nothing.
+        Tokens of the prefix that both prompts share. Reusing their KV changes nothing.
     reused
         Tokens whose KV was reused at another position; 0 if not kept.
     computed
         All other tokens.
     wording
-        Name of the pair of wordings, see :func:`~rksc_tot.policies.asks.wording`.
+        Name of the pair of prompts, see :func:`~rksc_tot.policies.asks.wording`.
     signals, gate
         What was measured on the branch, and the gate's value; None where too little was shared to try.
     audit
@@ -218,11 +218,10 @@ def _tokens(segment: Segment) -> list[int]:
 
 def _signals(branch: Segment, reference: Segment, rule: PromptReuse, name: str) -> Signals:
     logits = branch.logits.double()
-    probabilities = logits.softmax(-1)
-    (first, second), (likely, other) = (part.topk(2).values.tolist() for part in (logits, probabilities))
+    first, second = logits.topk(2).values.tolist()
     similar = None if branch.states is None else sigma(branch.states, reference.states, rule.alpha)
-    entropy = float(torch.special.entr(probabilities).sum())
-    return Signals(similar, first - second, likely - other, entropy, rule.harm.get(name))
+    entropy = float(torch.special.entr(logits.softmax(-1)).sum())
+    return Signals(similar, first - second, entropy, rule.harm.get(name))
 
 
 def _audit(exact: Tensor, shared: Tensor) -> ReuseAudit:

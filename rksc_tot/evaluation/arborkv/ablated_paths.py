@@ -1,4 +1,4 @@
-"""Paths as they would be if the KV of some of their tokens had been let go of: copies that nothing else meets."""
+"""Copies of paths without the KV of some tokens, isolated from all other paths."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from rksc_tot.engine.transformers_engine.handle import KVHandle
 async def left_out(
     engine: TransformersEngine, wanted: Sequence[tuple[KVHandle, range]]
 ) -> AsyncIterator[list[KVHandle]]:
-    """A handle for each (path, positions whose KV it is to lack); they, and what was written after them, go with the block.
+    """Copy paths, each without the KV of a range of positions. The copies are dropped when the block ends.
 
-    What is written after one is computed on what is left; what is left was computed on all of it.
+    The KV of a copy was computed on the full path. Tokens after a copy are computed on the copy.
 
     Raises
     ------
     ConfigError
-        If a path is not resident as a whole, or copies had to be reduced while they were used: then they were not what they say.
+        If a path is not completely resident, or the engine compressed a copy during the block.
     CacheError
-        If there is no room for the copies.
+        If the KV budget has no room for the copies.
     """
     copies: list[KVHandle] = []
     sizes: list[int] = []
@@ -54,13 +54,13 @@ async def left_out(
 
 
 def _copy(engine: TransformersEngine, tip: Segment, gap: range) -> Segment:
-    """A path of its own with the KV of the path to ``tip`` but that of the positions of the gap, held."""
+    """An isolated copy of the path to ``tip`` without the KV of the positions in ``gap``."""
     tree, arena = engine.cache, engine.forward.arena
     lineage = tip.lineage()
     if not all(segment.whole for segment in lineage):
         raise _too_small()
     tokens = [token for segment in lineage for token in segment.tokens]
-    tree.pin(tip)  # it must not go to make room for its copy
+    tree.pin(tip)  # so that making room does not evict it
     try:
         tree.make_room(len(tokens))
     finally:
@@ -76,4 +76,4 @@ def _copy(engine: TransformersEngine, tip: Segment, gap: range) -> Segment:
 
 
 def _too_small() -> ConfigError:
-    return ConfigError("the KV of a whole search does not fit", hint="raise the KV budget")
+    return ConfigError("the KV of a search does not fit the KV budget", hint="raise the KV budget")

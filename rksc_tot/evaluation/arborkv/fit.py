@@ -1,4 +1,4 @@
-"""The procedure: search problems with all KV kept, leave thoughts out one at a time, fit θ to what that changed."""
+"""Fits θ of ArborKV: search problems on the full KV, leave out thoughts one at a time, fit θ to the changed outcomes."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from rksc_tot.strategies.base import Strategy
 
 MEASURING = ArborKV(rehydrate=False)
-"""What an engine must keep to be measured on: it notes what θ is about, and lets a path be what is left of it."""
-LEAST = 10  # thoughts of either kind: those whose absence changed the outcome, and those without which it was the same
+"""The policy for measurements: it records the features of thoughts, and does not recompute dropped KV."""
+LEAST = 10  # least number of thoughts whose absence changed the outcome, and of those whose absence did not
 FOLDS = 5
 RESAMPLED = 1000
 LEVEL = 0.95
@@ -37,8 +37,11 @@ Numbers = NDArray[np.float64]
 
 
 class Feature(NamedTuple):
-    """What is known of one feature: its θ, its mean over the thoughts that mattered and the others (NaN: nowhere known), and
-    how well it tells them apart alone.
+    """One feature of a fit.
+
+    * ``theta``: its θ.
+    * ``changed``, ``unchanged``: its mean over thoughts whose absence changed the outcome, and over the others; NaN if unknown.
+    * ``alone``: its separation without the other features, see :func:`separation`.
     """
 
     name: str
@@ -49,7 +52,7 @@ class Feature(NamedTuple):
 
 
 class Fitted(NamedTuple):
-    """A fit, the 95 % interval of its separation (None where it has none), and its features one by one."""
+    """A fit, the 95 % interval of its separation (None if it has none), and its features."""
 
     fit: ArborFit
     interval: tuple[float, float] | None
@@ -65,32 +68,31 @@ def fit_arborkv(
     seed: int = 0,
     on_problem: Callable[[Any], None] = lambda problem: None,
 ) -> Fitted:
-    """Find θ of ArborKV for a model and a task, see :func:`rksc_tot.evaluation.arborkv.leave_one_out.samples_of`.
+    """Fit θ of ArborKV to a model and a task, on the data of :func:`rksc_tot.evaluation.arborkv.leave_one_out.samples_of`.
 
-    How well it separates is found by cross-fitting: each thought is valued by a fit to the problems of four other fifths; the
-    interval is a bootstrap over problems. θ itself is fitted to all. Problems are searched one after the other, and everything
-    follows from the seed.
+    The separation is estimated by five-fold cross-fitting over problems, its interval by a bootstrap over problems. θ itself is
+    fitted to all problems. Problems are searched one after the other. The result depends on the seed only.
 
     Parameters
     ----------
     task : Task or str
     problems : sequence
-        Of the kind searches will meet, each of them once.
+        Typical problems, without repeats.
     engine : TransformersEngine
-        Made with ``compress=MEASURING``, and a KV budget that holds all of a search.
+        An engine with ``compress=MEASURING`` and a KV budget for all KV of a search.
     strategy : Strategy or str
-        How to search.
+        The strategy of the searches.
     seed : int
-        Of every random draw.
+        Seed of every random stream.
     on_problem : callable
         Called after each problem.
 
     Raises
     ------
     ConfigError
-        If the engine is not one to measure on, or too few thoughts matter, or too few do not; it says what would help.
+        If the engine does not fit, or one of the two kinds of thoughts is too rare.
     Exception
-        The error of the first problem, if all of them failed.
+        The error of the first problem, if all problems failed.
     """
     return run_async(_fit_arborkv(task, problems, engine, strategy, seed, on_problem))
 
@@ -108,12 +110,10 @@ async def _fit_arborkv(
 
     setup = Setup.of(task, engine, strategy, seed=seed)
     if not isinstance(engine, TransformersEngine):
-        raise ConfigError(
-            f"{engine.name!r} has no KV to leave out", hint="measure on a model, such as one of load_engine"
-        )
+        raise ConfigError(f"{engine.name!r} has no KV to leave out", hint="use an engine of load_engine")
     if engine.compression != MEASURING or engine.numerics["lossless"]:
         raise ConfigError(
-            f"{engine.name!r} keeps KV otherwise than it takes to measure what it is worth",
+            f"{engine.name!r} has another compression policy than a fit needs",
             hint="load it with compress=MEASURING of rksc_tot.evaluation.arborkv.fit, and without lossless",
         )
     refuse_repeats(setup.task, problems)
@@ -124,7 +124,7 @@ async def _fit_arborkv(
             found.append(await samples_of(setup, engine, problem))
         except ConfigError:
             raise
-        except Exception as error:  # a bad problem must not end the run, whatever a plug-in raises on it
+        except Exception as error:  # one bad problem must not end the run
             errors.append(error)
         finally:
             on_problem(problem)
@@ -155,41 +155,45 @@ async def _fit_arborkv(
 
 
 def _check(found: Sequence[Sequence[Sample]]) -> None:
-    """Refuse what nothing can be learnt from.
+    """Check that there are enough thoughts of both kinds.
 
     Raises
     ------
     ConfigError
-        It says what would help.
+        If there are not. The hint says how many problems would help.
     """
     samples = [sample for of_problem in found for sample in of_problem]
     if not samples:
         raise ConfigError(
-            f"in {len(found)} searches nothing was answered after two thoughts or more, so there is none to leave out",
-            hint="give problems that the search answers, by several thoughts each",
+            f"{len(found)} searches gave no answer with two thoughts or more, so no thought can be left out",
+            hint="give problems that the search answers in several thoughts",
         )
     changed = sum(sample.changed for sample in samples)
     rarer = min(changed, len(samples) - changed)
     if rarer >= LEAST:
         return
-    kind = "changed the outcome" if changed == rarer else "left it as it was"
+    kind = "changed the outcome" if changed == rarer else "did not change the outcome"
     more = f"give about {math.ceil(1.5 * LEAST * len(found) / rarer)} problems" if rarer else "give more problems"
-    hint = f"{more}, or others" if changed != rarer else f"{more}, or such as the search solves, by thoughts it needs"
+    hint = (
+        f"{more}, or other ones"
+        if changed != rarer
+        else f"{more}, or problems that the search solves in several thoughts"
+    )
     raise ConfigError(
-        f"of {len(samples)} thoughts that were left out, one at a time, {rarer} {kind}; a fit takes {LEAST} of either kind",
+        f"of {len(samples)} thoughts that were left out, {rarer} {kind}; a fit needs {LEAST} of each kind",
         hint=hint,
     )
 
 
 def _arrays(found: Sequence[Sequence[Sample]]) -> tuple[Numbers, NDArray[np.bool_], NDArray[np.int64]]:
-    """Features ``[n, 3]``, effects ``[n]``, and from which problem each is ``[n]``."""
+    """Features ``[n, 3]``, effects ``[n]``, and the index of the problem of each thought ``[n]``."""
     rows = [(at, sample) for at, of_problem in enumerate(found) for sample in of_problem]
     x = np.array([(sample.value, sample.entropy, sample.attention) for _, sample in rows], dtype=np.float64)
     return x, np.array([sample.changed for _, sample in rows]), np.array([at for at, _ in rows])
 
 
 def _cross_fitted(x: Numbers, y: NDArray[np.bool_], of: NDArray[np.int64], problems: int, seed: int) -> Numbers | None:
-    """The value of each thought by a fit that has not seen its problem ``[n]``; None where a fit has one kind only to go by."""
+    """The value ``[n]`` of each thought by a fit without its problem; None if a fold lacks one of the two kinds."""
     order = list(range(problems))
     random.Random(stream_key(seed, "folds")).shuffle(order)
     fold = np.empty(problems, dtype=np.int64)
@@ -208,8 +212,9 @@ def _cross_fitted(x: Numbers, y: NDArray[np.bool_], of: NDArray[np.int64], probl
 
 
 def interval(values: Numbers, y: NDArray[np.bool_], of: NDArray[np.int64], seed: int) -> tuple[float, float] | None:
-    """A 95 % interval of how well values tell apart: percentiles over problems drawn with replacement, since thoughts of one
-    problem are not independent. None where no such draw has both kinds.
+    """A 95 % bootstrap interval of the separation. Problems are resampled, as thoughts of one problem are not independent.
+
+    None if no resample has both kinds of thoughts.
     """
     rng = np.random.default_rng(stream_key(seed, "interval"))
     rows = [np.flatnonzero(of == at) for at in np.unique(of)]

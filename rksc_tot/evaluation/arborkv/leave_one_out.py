@@ -1,4 +1,4 @@
-"""What leaving thoughts out of a search in full does to its answers."""
+"""Measures how leaving out the KV of single thoughts changes the answers of a search."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from rksc_tot.search.task_calls import accept_thought, read_answer, read_verdict
 
 
 class Sample(NamedTuple):
-    """A thought that was left out: its features, NaN where one is not known, and whether the outcome was another one."""
+    """A thought that was left out: its features (NaN if unknown), and whether the outcome changed."""
 
     value: float
     entropy: float
@@ -30,22 +30,21 @@ class Sample(NamedTuple):
 
 
 class Tip(NamedTuple):
-    """A node whose children gave answers; ``k``: thoughts to draw after it until all of those have been drawn."""
+    """A node with complete children. ``k``: number of branches to generate so that all of these are generated again."""
 
     node: Node
     k: int
 
 
 async def samples_of(setup: Setup, engine: TransformersEngine, problem: Any) -> list[Sample]:
-    """Search a problem with all KV kept, then draw the answers once more without the KV of one thought, for each thought.
+    """Search a problem on the full KV, then generate its answers again without the KV of one thought, for each thought.
 
-    For every node whose children gave answers, and every thought on its path: the children are drawn anew, with the random
-    numbers they were drawn with, on all KV, and on all but that of the thought; only its last token stays, which the next
-    thought is begun from. The outcome is whether a right answer is among them; of a task that checks no answers, which one
-    was written most often.
+    For every node with complete children and every thought on its path, the children are generated again with the same random
+    streams: once on the full KV, and once without the KV of that thought except its last token, from which the next thought
+    starts. The outcome is whether one of the answers is right; for a task without a check, it is the commonest answer.
     """
     valid = validated(setup.task, problem)
-    search = Search(setup.task, valid, engine, setup.judge_of(valid), seed=setup.seed)
+    search = Search(setup.task, valid, engine, setup.verifier_for(valid), seed=setup.seed)
     try:
         await setup.strategy.run(search)
         engine.engine_thread.empty_inbox()
@@ -59,11 +58,11 @@ async def samples_of(setup: Setup, engine: TransformersEngine, problem: Any) -> 
 
 
 def tips_of(search: Search) -> list[Tip]:
-    """Nodes with a thought whose children are complete paths, in the order of the tree, if the KV of their path is held."""
+    """Nodes below the root with complete children, in the order of the tree, if their whole path has handles."""
     draws: dict[int, int] = {}
     for node in search.tree:
         number = node.branch.rpartition(".")[2]
-        if node.finished and node.parent and number.isdecimal():  # drawn in the first round, and not after the root
+        if node.finished and node.parent and number.isdecimal():  # generated in the first round, and not after the root
             draws[node.parent] = max(draws.get(node.parent, 0), int(number) + 1)
     tips = [Tip(search.tree[id], k) for id, k in sorted(draws.items())]
     return [tip for tip in tips if all(node._handle is not None for node in search.tree.lineage(tip.node))]
@@ -98,7 +97,7 @@ async def _samples_at(search: Search, engine: TransformersEngine, tip: Tip) -> l
 
 
 def _features(engine: TransformersEngine, node: Node, span: range, tip: KVHandle) -> tuple[float, float, float]:
-    """Search value, entropy of the token after the thought, share of later attention: as a tree policy sees a block."""
+    """Search value, entropy and attention of a thought, as in a :class:`ThoughtBlock`; NaN if unknown."""
     observed, end = engine.forward.arena.observed, node._handle.segment
     slots = [slot for segment in tip.segment.lineage() for slot in segment.read(span.start, span.stop)[0]]
     return (
@@ -109,7 +108,7 @@ def _features(engine: TransformersEngine, node: Node, span: range, tip: KVHandle
 
 
 def answers_of(task: Task, problem: Any, path: Path, drafts: Sequence[CandidateThought]) -> Counter[str]:
-    """The answers among what was written after a path, each with how many branches gave it."""
+    """The answers among the candidates after a path, each with the number of its branches."""
     answers: Counter[str] = Counter()
     for draft in drafts:
         found = draft.fault or accept_thought(task, problem, path, draft.text, draft.finish)
@@ -121,7 +120,7 @@ def answers_of(task: Task, problem: Any, path: Path, drafts: Sequence[CandidateT
 
 
 def outcome(task: Task, problem: Any, answers: Counter[str]) -> Hashable:
-    """Whether there is a right answer; of a task that checks none, the vote cast most often, None if there is none."""
+    """Whether one of the answers is right; for a task without a check, the commonest vote, None without answers."""
     if has_check(task):
         return any(read_verdict(task, problem, answer)[0] is True for answer in answers)
     votes: Counter[Hashable] = Counter()

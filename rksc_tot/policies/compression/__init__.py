@@ -1,1 +1,1 @@
-"""Which tokens' KV stays when a path may not keep all of it."""
+"""KV compression: policies that choose which tokens of a path or a thought keep their KV."""

@@ -1,7 +1,7 @@
-"""ArborKV: Chen et al. 2026, https://arxiv.org/abs/2605.22106. Thoughts off the path being continued keep what they are worth.
+"""ArborKV: Chen et al. 2026, https://arxiv.org/abs/2605.22106. Thoughts off the current path keep tokens by their value.
 
-Of the paper the abstract and what others quote was at hand: the form of value and weight, what is protected, and that tokens
-are only left out, never merged. Its numbers were not; every default here is ours.
+Implemented from the abstract and quotations: the formulas of value and weight, the protected blocks, and eviction of tokens
+without merging. All default numbers are ours.
 """
 
 from __future__ import annotations
@@ -19,47 +19,46 @@ from rksc_tot.policies.compression.arborkv_fit import ArborFit, Finite, Theta
 from rksc_tot.policies.compression.base import Kept, ThoughtBlock, TreePolicy, View
 from rksc_tot.policies.compression.selection import highest
 
-FARTHEST = 1e4  # nats: what is known no better than that is treated alike, so that sums stay exact enough
+FARTHEST = 1e4  # nats; logarithms are clipped to this range so that sums stay accurate
 
 
 class ArborKV(TreePolicy):
-    """Blocks keep tokens in proportion to value · exp(-λ · tree distance), the value being σ(θᵀφ).
+    """Blocks keep tokens in proportion to value · exp(-λ · tree distance), with the value σ(θᵀφ).
 
-    φ: the search value of the block's thought, the entropy of the token after it, the attention that later rows paid to it; one
-    that is not known counts nothing. σ lies within 0..1, where the paper clips it. Blocks that what is being continued stands
-    on are kept whole, of the others at least the tail.
+    φ: the search value of the block's thought, the entropy of the next-token distribution after it, and the attention of later
+    rows to it. An unknown feature counts as 0. The logistic σ keeps the value in 0..1; the paper clips it. Blocks on paths that
+    are being continued keep all tokens, other blocks at least their tail.
 
     Parameters
     ----------
     theta
-        θ, of search value, boundary entropy and attention. ``rksc-tot fit arborkv`` finds it for a model and a task by leaving
-        blocks out. Until then it is no more than a direction: what is worth more or looked at more is kept more; which way
-        entropy counts nobody has said, so it does not.
+        θ, the weights of search value, boundary entropy and attention. ``rksc-tot fit arborkv`` fits it to a model and a task by
+        leaving blocks out. The default gives more tokens to blocks with a higher value or more attention. It ignores
+        entropy, as the sign of its effect is unknown.
     offset
-        Added to θᵀφ. The paper is not known to have one; a fit needs it.
+        Added to θᵀφ. A fit needs it; the quotations of the paper do not mention one.
     fit
-        What θ and offset are taken from: an :class:`~rksc_tot.policies.compression.arborkv_fit.ArborFit`, or its
-        file. A search on another
-        model or task than it was made for is refused.
+        The source of θ and offset: an :class:`~rksc_tot.policies.compression.arborkv_fit.ArborFit`, or its file. A search with
+        another model or task raises ConfigError.
     decay
-        λ of the tree distance, 0..10000; at 0 distance does not matter.
+        λ of the tree distance, 0..10000. At 0 the distance has no effect.
     sinks
-        So many of the first tokens of a path stay, wherever they are. They are mostly the prompt's, which is protected.
+        Number of first tokens of a path that always stay. They usually belong to the prompt, which is protected anyway.
     tail
-        So many of the last tokens of each block stay.
+        Number of last tokens of each block that always stay.
     within
-        Which tokens of a block stay beside these: those with most ``attention``, or ``random`` ones. What is not measured is
-        random. How the paper scores them is not known.
+        Which other tokens of a block stay: those with the most ``attention``, or ``random`` ones. Without measured attention they
+        are random. The quotations of the paper do not say how it ranks tokens.
     """
 
     name: ClassVar[str] = "arborkv"
-    theta: Theta = Field((1.0, 0.0, 1.0), description="of search value, boundary entropy and attention")
-    offset: Finite = Field(0.0, description="added to what theta weighs")
-    fit: ArborFit | None = Field(None, description="of `rksc-tot fit arborkv`; it has theta and offset")
+    theta: Theta = Field((1.0, 0.0, 1.0), description="weights of search value, boundary entropy and attention")
+    offset: Finite = Field(0.0, description="added to the weighted sum")
+    fit: ArborFit | None = Field(None, description="output of `rksc-tot fit arborkv`, with theta and offset")
     decay: float = Field(0.5, ge=0, le=FARTHEST, description="λ of the tree distance")
     sinks: int = Field(4, ge=0, description="first tokens of a path that stay")
     tail: int = Field(8, ge=0, description="last tokens of a block that stay")
-    within: Literal["attention", "random"] = Field("attention", description="which tokens of a block stay beside these")
+    within: Literal["attention", "random"] = Field("attention", description="which other tokens of a block stay")
 
     def check_task(self, name: str) -> None:
         if self.fit is not None:
@@ -71,13 +70,13 @@ class ArborKV(TreePolicy):
 
     @classmethod
     def from_fit(cls, fit: ArborFit, **settings: Any) -> ArborKV:
-        """With the θ of a fit, for searches on what that was made for."""
+        """A policy with θ and offset of a fit, for searches with the same model and task."""
         return cls(fit=fit, **settings)
 
     @model_validator(mode="before")
     @classmethod
     def _fitted(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """θ and offset are those of the fit, which is read where it is a file."""
+        """Load the fit if it is a file, and take θ and offset from it."""
         given = values.get("fit")
         if given is None:
             return values
@@ -85,7 +84,7 @@ class ArborKV(TreePolicy):
         for name, fitted in (("theta", fit.theta), ("offset", fit.offset)):
             own = values.get(name, fitted)
             if (tuple(own) if isinstance(own, list) else own) != fitted:
-                raise ValueError(f"{name} is given, and so is a fit, which has another one; leave one of them out")
+                raise ValueError(f"{name} differs from that of the fit; leave out one of them")
         return {**values, "fit": fit, "theta": fit.theta, "offset": fit.offset}
 
     @property
@@ -97,20 +96,20 @@ class ArborKV(TreePolicy):
         return math.exp(_log_sigmoid(self._logit(block)))
 
     def weight(self, block: ThoughtBlock) -> float:
-        """By what a block's share of the budget is measured, 0..1: value · exp(-λ · distance)."""
+        """The weight of a block in the budget, 0..1: value · exp(-λ · distance)."""
         return math.exp(self._log_weight(block))
 
     def allot(self, blocks: Sequence[ThoughtBlock], budget: int) -> list[int]:
-        """How many tokens each block keeps.
+        """Number of tokens that each block keeps.
 
-        Protected blocks keep all, the others the sinks and the tail they hold. What is left of the budget goes token by token
-        to the block that has least beyond that in proportion to its weight, and has more to keep; the first of equals. A block
-        therefore never gains by a smaller budget, nor loses by a larger one.
+        Protected blocks keep all tokens; other blocks keep their sinks and their tail. The rest of the budget is given token by
+        token to the block with the smallest number of further tokens in proportion to its weight. A block therefore never
+        gains from a smaller budget and never loses from a larger one.
 
         Returns
         -------
         list of int
-            min(budget, all tokens) in sum, or what is protected if that is more.
+            The sum is min(budget, all tokens), or the number of tokens that must stay if that is larger.
         """
         floors = [self._floor(block) for block in blocks]
         rooms = [block.tokens - floor for block, floor in zip(blocks, floors, strict=True)]
@@ -118,7 +117,7 @@ class ArborKV(TreePolicy):
         return [floor + extra for floor, extra in zip(floors, more, strict=True)]
 
     def select(self, view: View, budget: int, rng: np.random.Generator) -> Kept:
-        """Sinks, and a prompt that is in the block, come first, then the tail, then the rest."""
+        """Keep the sinks and the prompt first, then the tail, then the tokens with the highest scores."""
         if self.within == "attention" and view.attention is not None:
             scores = view.attention.mean((0, 1), dtype=np.float64)  # [n]
         else:
@@ -141,28 +140,28 @@ class ArborKV(TreePolicy):
 
 
 def shared_out(amount: int, rooms: Sequence[int], log_weights: Sequence[float]) -> list[int]:
-    """Share out whole things by weight, none above its room: the rule of Jefferson and D'Hondt, in O(n log n).
+    """Divide whole tokens by weight with an upper limit for each taker: the method of Jefferson and D'Hondt, in O(n log n).
 
     Parameters
     ----------
     amount : int
-        How many, at most the sum of ``rooms``; below 0 is 0.
+        Number of tokens, at most the sum of ``rooms``; negative counts as 0.
     rooms : sequence of int
-        ``[n]``: how many each takes at most.
+        ``[n]``: upper limit of each taker.
     log_weights : sequence of float
-        ``[n]``, finite: logarithms, so that weights of very different size stay comparable.
+        ``[n]``, finite: logarithms of the weights.
 
     Returns
     -------
     list of int
-        ``[n]``, ``amount`` in sum.
+        ``[n]``; the sum is ``amount``.
     """
     if amount <= 0:
         return [0] * len(rooms)
     heaviest = max(log_weights)
     weights = [max(weight - heaviest, -FARTHEST) for weight in log_weights]
     level = _level(amount, [(room, weight) for room, weight in zip(rooms, weights, strict=True) if room])
-    # Nobody gets less than his whole share, so only what the fractions add up to is given one by one.
+    # Each taker gets at least its share rounded down, so only the sum of the fractions is given one by one.
     shares = [
         int((1 - 1e-9) * math.exp(min(weight + level, math.log(room)))) if room else 0
         for room, weight in zip(rooms, weights, strict=True)
@@ -180,8 +179,8 @@ def shared_out(amount: int, rooms: Sequence[int], log_weights: Sequence[float]) 
 
 
 def _level(amount: int, takers: Sequence[tuple[int, float]]) -> float:
-    """Logarithm of the t such that min(room, weight · t) over all takers ``(room, log weight)`` add up to ``amount``, above 0."""
-    ordered = sorted((math.log(room) - weight, room, weight) for room, weight in takers)  # who is full first
+    """Logarithm of the t > 0 for which the min(room, weight · t) of all takers ``(room, log weight)`` add up to ``amount``."""
+    ordered = sorted((math.log(room) - weight, room, weight) for room, weight in takers)  # by when each taker is full
     together: list[float] = np.logaddexp.accumulate([weight for _, _, weight in reversed(ordered)]).tolist()[::-1]
     level = -math.inf
     for (full, room, _), weight in zip(ordered, together, strict=True):

@@ -1,4 +1,4 @@
-"""θ of ArborKV: how it is fitted to what leaving blocks out did, and the file it is kept in."""
+"""The fit of ArborKV's θ: logistic regression on the effects of leaving blocks out, and the record of its result."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ FEATURES = ("search value", "boundary entropy", "attention")
 
 
 class ArborFit(ChecksummedRecord):
-    """θ and offset for one model on one task, and what they were fitted to.
+    """θ and offset for one model on one task, and the data of the fit.
 
     Parameters
     ----------
     weights
         Hash over the model's parameters, see :func:`rksc_tot.search.approximate.fingerprint.weights_of`.
     problems, samples
-        How many problems were solved in full, and how many blocks were left out of them, one at a time.
+        Number of problems searched, and number of blocks that were left out, one at a time.
     changed
-        After how many of these the answer was another one.
+        Number of those blocks whose absence changed the outcome.
     separation
-        Probability that of two blocks on problems the fit did not see, one of which changed the answer, that one has the higher
-        value; 0.5 is chance. None where these problems did not have both kinds.
+        Area under the ROC curve on held-out problems, 0..1: the probability that a block whose absence changed the outcome has a
+        higher value than one whose absence did not. 0.5 is chance. None if the held-out problems lack one of the two kinds.
     """
 
     kind: ClassVar[str] = "fit of ArborKV"
@@ -55,74 +55,73 @@ class ArborFit(ChecksummedRecord):
     @model_validator(mode="after")
     def _holds_together(self) -> Self:
         if not 0 < self.changed < self.samples:
-            raise ValueError(f"{self.changed} of {self.samples} changed the answer, from which nothing can be fitted")
+            raise ValueError(
+                f"{self.changed} of {self.samples} blocks changed the outcome; a fit needs some of both kinds"
+            )
         return self
 
     def check_task(self, name: str) -> None:
-        """Raise ConfigError if it was made for another task."""
+        """Raise ConfigError if the fit was made for another task."""
         self._compare("task", self.task, name)
 
     def check_model(self, name: str, layers: int, weights: str) -> None:
-        """Raise ConfigError if it was made for another model, told by its weights and layers, whatever its name."""
+        """Raise ConfigError if the fit was made for another model. Its layers and weights count, not its name."""
         self._compare("layers", self.layers, layers, f" of {name!r}")
-        dtype = ", and another dtype gives other weights" if name == self.model else ""
+        dtype = " (another dtype changes the weights)" if name == self.model else ""
         self._compare("weights", self.weights[:12], weights[:12], f" of {name!r}{dtype}")
 
     def _compare(self, what: str, made_for: object, there: object, whose: str = "") -> None:
         if made_for != there:
             raise ConfigError(
-                f"the {self.kind} was made for something else: {what} {made_for} of {self.model!r}, not {there}{whose}",
+                f"the {self.kind} was made for {what} {made_for} of {self.model!r}, not {there}{whose}",
                 hint=self.again,
             )
 
 
 def fit(features: ArrayLike, effect: ArrayLike, ridge: float = 1.0) -> tuple[tuple[float, float, float], float]:
-    """θ and offset by logistic regression of whether leaving a block out changed the answer, by Newton's method.
+    """Fit θ and offset by logistic regression on whether leaving a block out changed the outcome, by Newton's method.
 
-    It minimises -Σ log P(effect) + ridge/2 · Σ (θ_j s_j)², s_j being the standard deviation of feature j: the penalty does not
-    depend on a feature's unit, and keeps θ finite where the features tell the two kinds apart without error. The offset is not
-    penalised. A feature that is the same everywhere has θ_j = 0.
+    It minimises -Σ log P(effect) + ridge/2 · Σ (θ_j s_j)², with s_j the standard deviation of feature j. The penalty is
+    independent of a feature's unit, and keeps θ finite for separable data. The offset is not penalised. A constant feature has
+    θ_j = 0.
 
     Parameters
     ----------
     features : array of float
-        ``[n, 3]``: search value, boundary entropy and attention of each block left out; NaN where one is not known, which
-        counts nothing, as in :class:`~rksc_tot.policies.compression.arborkv.ArborKV`.
+        ``[n, 3]``: search value, boundary entropy and attention of each block left out. NaN means unknown and counts as 0, as
+        in :class:`~rksc_tot.policies.compression.arborkv.ArborKV`.
     effect : array of bool
-        ``[n]``: whether the answer was another one without the block.
+        ``[n]``: whether the outcome changed without the block.
     ridge : float
         Strength of the penalty, above 0; 1 is a prior of standard deviation 1 over the standardised θ.
 
     Raises
     ------
     ConfigError
-        If the shapes or values are wrong, no block or every block changed the answer, or no feature differs.
+        If shapes or values are invalid, if no block or every block changed the outcome, or if all features are constant.
     """
     x, y = _checked(features, effect)
     if not ridge > 0:
-        raise ConfigError(f"ridge is {ridge}", hint="it lies above 0, such as 1")
+        raise ConfigError(f"ridge is {ridge}", hint="give a number above 0, such as 1")
     mean, scale = x.mean(0), x.std(0)
-    told = scale > 1e-12 * np.abs(x).max(0)  # else it is the same everywhere
-    if not told.any():
+    varies = scale > 1e-12 * np.abs(x).max(0)  # a constant feature tells nothing
+    if not varies.any():
         raise ConfigError(
             f"all {len(x)} blocks have the same {', '.join(FEATURES)}", hint="fit on problems whose thoughts differ"
         )
-    design = np.column_stack([(x[:, told] - mean[told]) / scale[told], np.ones(len(x))])  # [n, features + 1]
-    slopes = _newton(design, y, np.append(np.full(told.sum(), ridge), 0.0))
+    design = np.column_stack([(x[:, varies] - mean[varies]) / scale[varies], np.ones(len(x))])  # [n, features + 1]
+    slopes = _newton(design, y, np.append(np.full(varies.sum(), ridge), 0.0))
     theta = np.zeros(3)
-    theta[told] = slopes[:-1] / scale[told]
+    theta[varies] = slopes[:-1] / scale[varies]
     first, second, third = theta.tolist()
     return (first, second, third), float(slopes[-1] - theta @ mean)
 
 
 def separation(values: Sequence[float], effect: ArrayLike) -> float | None:
-    """How well values ``[n]`` tell apart what had an effect ``[n]``: the area under the ROC curve, 0.5 being chance.
-
-    None where everything had one, or nothing.
-    """
+    """Area under the ROC curve of values ``[n]`` for effects ``[n]``, 0..1; 0.5 is chance. None without both kinds of effect."""
     y = np.asarray(effect, dtype=bool)
     _, which, counts = np.unique(np.asarray(values, dtype=np.float64), return_inverse=True, return_counts=True)
-    ranks = (np.cumsum(counts) - (counts - 1) / 2)[which]  # [n], from 1; equals share the mean of theirs
+    ranks = (np.cumsum(counts) - (counts - 1) / 2)[which]  # [n], from 1; equal values share their mean rank
     there, absent = int(y.sum()), int((~y).sum())
     if not there or not absent:
         return None
@@ -133,21 +132,22 @@ def _checked(features: ArrayLike, effect: ArrayLike) -> tuple[Numbers, Numbers]:
     x, y = np.asarray(features, dtype=np.float64), np.asarray(effect, dtype=np.float64)
     if x.ndim != 2 or x.shape[1] != len(FEATURES) or y.shape != x.shape[:1]:
         raise ConfigError(
-            f"the features have the shape {x.shape} and the effects {y.shape}", hint="they are [n, 3] and [n]"
+            f"the features have the shape {x.shape} and the effects {y.shape}",
+            hint="give arrays of shape [n, 3] and [n]",
         )
     x = np.where(np.isnan(x), 0.0, x)
     if not np.isfinite(x).all() or not np.isin(y, (0.0, 1.0)).all():
-        raise ConfigError("a feature is infinite, or an effect is neither true nor false", hint="leave that block out")
+        raise ConfigError("a feature is infinite, or an effect is neither true nor false", hint="leave out that block")
     if not 0 < y.sum() < len(y):
         which = "every one" if y.any() else "none"
         raise ConfigError(
-            f"of {len(y)} blocks that were left out {which} changed the answer", hint="fit on more problems"
+            f"of {len(y)} blocks that were left out, {which} changed the outcome", hint="fit on more problems"
         )
     return x, y
 
 
 def _newton(design: Numbers, y: Numbers, penalty: Numbers) -> Numbers:
-    """The minimum of a convex function; a step that does not lower it is halved."""
+    """Newton's method for the logistic loss; a step that does not lower the loss is halved."""
 
     def loss(at: Numbers) -> float:
         logits = design @ at
@@ -162,6 +162,6 @@ def _newton(design: Numbers, y: Numbers, penalty: Numbers) -> Numbers:
         while loss(at - size * step) > loss(at) and size > 1e-9:
             size /= 2
         at = at - size * step
-        if gradient @ step < 1e-12:  # twice what the loss could still fall by, before the step
+        if gradient @ step < 1e-12:  # twice the estimated rest of the loss
             break
     return at

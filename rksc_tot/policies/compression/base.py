@@ -1,6 +1,6 @@
-"""Keeping: which tokens' KV stays when a path or a block may not keep all. A policy selects; the engine moves and frees.
+"""Compression policies: choose which tokens of a path or a block keep their KV. The engine moves and frees the KV.
 
-Keys stay as they were rotated, at the positions of their tokens, so a policy returns which tokens stay and nothing else.
+Keys keep their rotation, at the positions of their tokens, so a policy returns nothing but a choice of tokens.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from rksc_tot.core.plugins.user_code import shown
 Kept = NDArray[np.int64]
 Floats = NDArray[np.floating[Any]]
 Sets = Literal["head", "one"]
-"""A set of kept tokens for each layer and KV head, or one for all."""
+"""``head``: a set of kept tokens for each layer and KV head. ``one``: the same set for all."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class View:
-    """What a policy sees of resident tokens, in the order of their positions. Its arrays cannot be written to.
+    """Resident tokens as a policy sees them, in the order of their positions. The arrays are read-only.
 
     Parameters
     ----------
     positions
-        ``[n]``, ascending; ``[layers, heads, n]`` where an earlier selection left the heads with different tokens.
+        ``[n]``, ascending; ``[layers, heads, n]`` if an earlier selection left different tokens in different heads.
     prompt
-        How many of the first are the prompt's, in every head.
+        Number of prompt tokens at the beginning, in every head.
     layers, heads
-        How many layers the model has, and how many KV heads each.
+        Number of layers, and of KV heads a layer.
     attention
-        ``[layers, heads, n]``: what share of their attention, 0..1, the rows computed since the last selection paid to each
-        token, the mean over the query heads that share a KV head. None where it was not measured.
+        ``[layers, heads, n]``: mean attention weight, 0..1, from the rows computed since the last selection to each token, also
+        averaged over the query heads of a KV head. None if it was not measured.
     """
 
     positions: Kept
@@ -50,24 +50,24 @@ class View:
     attention: Floats | None = None
 
     def __post_init__(self) -> None:
-        """Let a policy look, not touch."""
+        """Make the arrays read-only."""
         for name in ("positions", "attention"):
             if (array := getattr(self, name)) is not None:
-                looked_at = array.view()
-                looked_at.flags.writeable = False
-                object.__setattr__(self, name, looked_at)
+                read_only = array.view()
+                read_only.flags.writeable = False
+                object.__setattr__(self, name, read_only)
 
     def __len__(self) -> int:
         return int(self.positions.shape[-1])
 
 
 class CompressionPolicy(Settings, ABC):
-    """A pure choice of tokens. Derive from :class:`PathPolicy` or :class:`TreePolicy`, which say when it is asked.
+    """A pure choice of tokens. Derive from :class:`PathPolicy` or :class:`TreePolicy`, not from this class.
 
     Parameters
     ----------
     seed
-        What the engine seeds ``rng`` with, besides the path and how often it was reduced.
+        Seed of ``rng``, together with the path and the number of its earlier selections.
     """
 
     kind: ClassVar[str] = "compression policy"
@@ -77,11 +77,11 @@ class CompressionPolicy(Settings, ABC):
 
     @property
     def called(self) -> str:
-        """Its name, or its class's where it has none."""
+        """The name of the policy, or of its class if it has none."""
         return self.name or type(self).__name__
 
     def told(self) -> dict[str, Any]:
-        """What it is called and all its settings, as JSON has them."""
+        """The name and all settings as JSON values."""
         return {"name": self.called, **self.model_dump(mode="json")}
 
     def check_task(self, name: str) -> None:
@@ -92,7 +92,7 @@ class CompressionPolicy(Settings, ABC):
 
     @property
     def heeds_attention(self) -> bool:
-        """Whether attention must be measured for it, which takes time in every pass."""
+        """Whether the engine must measure attention, which takes time in every pass."""
         return False
 
     @property
@@ -102,16 +102,17 @@ class CompressionPolicy(Settings, ABC):
 
     @abstractmethod
     def select(self, view: View, budget: int, rng: np.random.Generator) -> Kept:
-        """Which tokens stay. Pure: what it returns follows from what it is given.
+        """Choose the tokens that stay. Must be pure: the result depends on the arguments only.
 
         Parameters
         ----------
         view : View
-            Of ``n`` tokens.
+            ``n`` tokens.
         budget : int
-            How many may stay, 0 or more: a path policy's own ``budget`` less the ends of thoughts that stay in any case.
+            Number of tokens that may stay, 0 or more: for a path policy its ``budget`` minus the ends of thoughts, which always
+            stay.
         rng : numpy.random.Generator
-            The only source of chance.
+            The only source of randomness.
 
         Returns
         -------
@@ -122,52 +123,56 @@ class CompressionPolicy(Settings, ABC):
 
 
 class PathPolicy(CompressionPolicy):
-    """Brings one path down to a budget, again and again as it grows. Its recent tokens are no concern of ``select``.
+    """Compresses one path to a budget, repeatedly as it grows. ``select`` does not see the recent tokens, which stay.
 
     Parameters
     ----------
     budget
-        How many tokens of KV a path may hold beside the recent ones, the prompt's among them.
+        Number of tokens whose KV a path may hold besides the recent ones, the prompt included.
     recent
-        How many of the last tokens always stay. A path that holds ``budget + 2 * recent`` is brought down.
+        Number of last tokens that always stay. A path is compressed when it holds ``budget + 2 * recent`` tokens.
     pin_prompt
-        Whether the whole prompt stays, that is the first ``view.prompt`` tokens; a ``select`` that lets go of them is refused.
-        Without it a policy may lose the question, which the papers left out by mistake or to show what it costs.
+        Whether the whole prompt, the first ``view.prompt`` tokens, must stay. A ``select`` that drops one of them is an error.
+        Without it a policy may drop the question; some papers do.
     """
 
     scope: ClassVar[Literal["path", "tree"]] = "path"
-    budget: int = Field(1024, ge=1, description="tokens of KV a path may hold beside the recent ones")
+    budget: int = Field(1024, ge=1, description="tokens of KV a path may hold besides the recent ones")
     recent: int = Field(64, ge=1, description="last tokens, which always stay")
     pin_prompt: bool = Field(True, description="whether the whole prompt stays")
 
     def pinned(self, view: View) -> int:
-        """How many of the first tokens of a view stay whatever else does."""
+        """Number of first tokens of a view that must stay."""
         return view.prompt if self.pin_prompt else 0
 
     def check_prompt(self, tokens: int) -> None:
-        """Refuse a prompt of that many tokens if it is pinned and leaves no room for anything else.
+        """Check that a pinned prompt of that many tokens leaves room in the budget.
 
         Raises
         ------
         ConfigError
-            It names the budget that is needed.
+            The message says which budget is needed.
         """
         if self.pin_prompt and self.budget <= tokens:
             raise ConfigError(
-                f"{self.kind} {self.called!r} may keep {self.budget} tokens beside the last {self.recent}, and the prompt"
-                f" alone, which is pinned, has {tokens}",
+                f"{self.kind} {self.called!r} has a budget of {self.budget} tokens, and the pinned prompt alone has {tokens}",
                 hint=f"set budget to {tokens + 1} at least",
             )
 
 
 class ThoughtBlock(NamedTuple):
-    """A closed thought, or the part of one that its siblings begin with as well, as a tree policy sees it.
+    """A closed thought, or the common beginning of several siblings, as a tree policy sees it.
 
-    ``tokens``: of it that are resident. ``value``: of the search, higher is better. ``entropy``: of the token after it, nats.
-    ``attention``: what share of later attention went to it, 0..1. Each of these three is NaN where it is not known.
-    ``distance``: thoughts from it to the nearest one that is being continued. ``protected``: whether it must stay
-    whole, as what is being continued stands on it. ``start``: position of its first token. ``below``: tokens of the same thought
-    after it. What several thoughts begin with has the value of the best of them.
+    * ``tokens``: number of its resident tokens.
+    * ``value``: score of the thought, higher is better; of a common beginning, the best one of its thoughts.
+    * ``entropy``: of the next-token distribution after it, nats.
+    * ``attention``: mean share of later attention to it, 0..1.
+    * ``distance``: number of thoughts from it to the nearest one that is being continued.
+    * ``protected``: whether it lies on a path that is being continued, so that all of it must stay.
+    * ``start``: position of its first token.
+    * ``below``: number of tokens of the same thought after it.
+
+    ``value``, ``entropy`` and ``attention`` are NaN if unknown.
     """
 
     tokens: int
@@ -181,25 +186,25 @@ class ThoughtBlock(NamedTuple):
 
 
 class TreePolicy(CompressionPolicy):
-    """Brings the blocks of a whole tree down when the engine's KV budget is full: ``allot``, then ``select`` in each block.
+    """Compresses the blocks of all trees when the engine's KV budget is full: ``allot``, then ``select`` in each block.
 
     Parameters
     ----------
     rehydrate
-        Whether a reduced block is made whole again when the search comes back to it.
+        Whether the dropped KV of a block is recomputed when the search continues from it.
     """
 
     scope: ClassVar[Literal["path", "tree"]] = "tree"
-    rehydrate: bool = Field(True, description="whether a reduced block is made whole when the search comes back to it")
+    rehydrate: bool = Field(True, description="whether dropped KV is recomputed when the search returns to its path")
 
     @abstractmethod
     def allot(self, blocks: Sequence[ThoughtBlock], budget: int) -> list[int]:
-        """How many tokens each block keeps, 0 to all of its own; no more in all than ``budget`` if that can be."""
+        """Number of tokens that each block keeps, 0 to all of its own. The sum should be at most ``budget``."""
 
 
-KEEP: Registry[CompressionPolicy] = Registry(
+COMPRESSION_POLICIES: Registry[CompressionPolicy] = Registry(
     kind="compression policy",
-    base=CompressionPolicy,  # type: ignore[type-abstract]  # plug-ins are made, the base is not
+    base=CompressionPolicy,  # type: ignore[type-abstract]  # only subclasses are instantiated
     group="rksc_tot.compression",
     built_in={
         "arborkv": "rksc_tot.policies.compression.arborkv:ArborKV",
@@ -211,19 +216,19 @@ KEEP: Registry[CompressionPolicy] = Registry(
 
 
 def compression_policy(named: str | CompressionPolicy | None) -> CompressionPolicy | None:
-    """The policy of that name with its usual settings, or the policy itself; None keeps everything.
+    """The policy of that name with default settings, or the policy itself; None means no compression.
 
     Raises
     ------
     ConfigError
-        If there is none of that name, or it is neither.
+        If no policy has that name, or the value is not a policy.
     """
     if named is None or isinstance(named, CompressionPolicy):
         return named
     given: object = named
     if isinstance(given, type) and issubclass(given, CompressionPolicy):
         name = given.__name__
-        raise ConfigError(f"compress is the class {name}", hint=f"make one of it, such as {name}(budget=256)")
+        raise ConfigError(f"compress is the class {name}", hint=f"give an object of it, such as {name}(budget=256)")
     if isinstance(given, Mapping):
         settings = ", ".join(f"{key}={shown(given[key])}" for key in given if key != "name")
         _refuse_settings(given, given.get("name"), settings)
@@ -231,17 +236,19 @@ def compression_policy(named: str | CompressionPolicy | None) -> CompressionPoli
         plain = re.fullmatch(r"\w+=[\d.]+(,\w+=[\d.]+)*", written[2])
         _refuse_settings(given, written[1], written[2].replace(",", ", ") if plain else "setting=value")
     if not isinstance(given, str):
-        hint = f"name one of {', '.join(KEEP.names())}, or derive your own from PathPolicy or TreePolicy"
+        hint = (
+            f"name one of {', '.join(COMPRESSION_POLICIES.names())}, or derive your own from PathPolicy or TreePolicy"
+        )
         raise ConfigError(f"compress is {shown(given)}", hint=hint)
-    return KEEP.make(given)
+    return COMPRESSION_POLICIES.make(given)
 
 
 def _refuse_settings(given: object, name: object, settings: str) -> None:
-    """Refuse a name with settings, as the command line has them, if there is such a policy."""
-    home = KEEP.home(name) if isinstance(name, str) else None
+    """Raise ConfigError for a policy name with settings as the command line writes them."""
+    home = COMPRESSION_POLICIES.home(name) if isinstance(name, str) else None
     if home is not None:
         module, made = home
         raise ConfigError(
             f"compress is {shown(given)}",
-            hint=f"in Python its class is given the settings, {made}({settings}), after from {module} import {made}",
+            hint=f"in Python write {made}({settings}), after from {module} import {made}",
         )

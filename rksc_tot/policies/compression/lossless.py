@@ -12,15 +12,15 @@ from rksc_tot.core.plugins.user_code import shown
 
 
 class Lossless(Settings):
-    """How drafts are written.
+    """Settings of drafting on compressed KV, with every draft verified on the full KV.
 
     Parameters
     ----------
     horizon
-        Tokens a branch drafts before they are verified, at most. The paper has 25 to 40. A draft is at most twice as long as
-        what was accepted of the one before.
+        Most tokens that a branch drafts before they are verified. The paper uses 25 to 40. A draft has at most twice as many
+        tokens as were accepted of the previous one.
     share
-        Of a path's tokens, the share that a tree policy may keep for drafts; a path policy has its own budget.
+        Share, 0..1, of a path's tokens that a tree policy keeps for drafts. A path policy uses its own budget.
     """
 
     kind = "lossless"
@@ -29,18 +29,18 @@ class Lossless(Settings):
 
 
 def lossless_settings(given: bool | Lossless) -> Lossless | None:
-    """How drafts are written, None for none; True stands for the usual settings.
+    """The settings: defaults for True, None for False.
 
     Raises
     ------
     ConfigError
-        If it is neither true nor false nor such settings.
+        If ``given`` is not True, False or a Lossless object.
     """
     if isinstance(given, bool):
         return Lossless() if given else None
     if not isinstance(cast("object", given), Lossless):
         raise ConfigError(
             f"lossless is {shown(given)}",
-            hint="it takes True, False or a Lossless object, such as Lossless(horizon=16)",
+            hint="give True, False or a Lossless object, such as Lossless(horizon=16)",
         )
     return given

@@ -1,4 +1,4 @@
-"""Random Attention: Wang et al. 2026, https://arxiv.org/abs/2609.03430. The prompt stays; of the rest, what chance keeps."""
+"""Random Attention: Wang et al. 2026, https://arxiv.org/abs/2609.03430. Keeps the prompt and a random set of tokens."""
 
 from __future__ import annotations
 
@@ -12,21 +12,20 @@ from rksc_tot.policies.compression.selection import highest
 
 
 class RandomAttention(PathPolicy):
-    """The prompt, and of all other tokens a uniform draw, anew in each KV head at each selection.
+    """Keeps the prompt and a uniform random sample of all other tokens, drawn for each KV head at each selection.
 
-    The paper's score (its equation 3): infinite for the prompt, uniform on 0..1 for the rest; the highest stay. A token
-    survives m selections with about the probability ((K - p) / (K + r - p))^m, where K is the budget, p the prompt and r the
-    recent tokens. What was said once and never again is lost that way sooner or later.
+    Equation 3 of the paper: the score is infinite for the prompt and uniform on 0..1 for other tokens; the highest stay. A
+    token survives m selections with probability about ((K - p) / (K + r - p))^m, with budget K, p prompt tokens and r recent
+    tokens. So every token outside the prompt is lost eventually.
 
     Parameters
     ----------
     sets
-        ``head``: a draw for each layer and KV head, as in the paper. ``one``: the same for all, which it found as good on
-        reasoning.
+        ``head``: a sample for each layer and KV head, as in the paper. ``one``: the same sample for all, which the paper found
+        equally good on reasoning.
     granularity
-        Runs of that many positions, counted from position 0, share a number, so that they stay or go together. The budget is
-        met to the token all the same: the run that does not fit whole keeps its last tokens, one run a set and selection.
-        The paper found no loss up to 64, as long as a head has more than a few runs.
+        Runs of that many positions, counted from position 0, share a score and stay or go together. The budget is still met
+        exactly: one run keeps only its last tokens. The paper found no loss up to 64 if a head has more than a few runs.
     """
 
     name: ClassVar[str] = "random_attention"

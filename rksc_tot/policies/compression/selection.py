@@ -1,4 +1,4 @@
-"""Run a compression policy and check what it selected; the tokens with the highest scores."""
+"""Calls a compression policy and checks its selection; selects the tokens with the highest scores."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from rksc_tot.policies.compression.base import CompressionPolicy, Floats, Kept, 
 
 
 def selection_rng(*names: object) -> np.random.Generator:
-    """The private stream called by ``names`` (policy seed, path, how often it was reduced …): who draws first is no matter."""
+    """A random stream of its own for these names (policy seed, path, number of selections), whatever the order of calls."""
     return np.random.Generator(np.random.Philox(key=stream_key(*names)))
 
 
 def chosen(policy: CompressionPolicy, view: View, budget: int, rng: np.random.Generator) -> Kept:
-    """What a policy selects, see :meth:`CompressionPolicy.select`, once it is known to be a selection.
+    """Call :meth:`CompressionPolicy.select` and check its result.
 
     Raises
     ------
     CompressionError
-        If it is none, or the policy fails; it names policy and fault.
+        If the policy raises or returns an invalid selection. The message names the policy and the fault.
     """
     name = f"{policy.kind} {policy.called!r}"
     try:
@@ -36,19 +36,19 @@ def chosen(policy: CompressionPolicy, view: View, budget: int, rng: np.random.Ge
         hint = "override heeds_attention if it needs view.attention, which is None" if unseen else "correct the policy"
         raise CompressionError(f"{name}: {raised}", hint=hint) from raised.error
     if fault := _fault(kept, (*sets, min(budget, len(view))), len(view), min(pinned, budget, len(view))):
-        raise CompressionError(f"{name} {fault}", hint="correct its select, which says what it returns")
+        raise CompressionError(f"{name} {fault}", hint="correct its select")
     return kept.astype(np.int64, copy=False)
 
 
 def _fault(kept: Any, shape: tuple[int, ...], n: int, pinned: int) -> str | None:
-    """What is wrong with a selection of that shape among ``n`` tokens, the first of them pinned, as the end of a sentence."""
-    if type(kept) is not np.ndarray or kept.dtype.kind not in "iu":  # a subclass may do anything
+    """Why a selection among ``n`` tokens is invalid, as a predicate such as ``keeps a token twice``; None if it is valid."""
+    if type(kept) is not np.ndarray or kept.dtype.kind not in "iu":  # a subclass of ndarray may override comparisons
         return f"returned {shown(kept)}, not an array of integers"
     if kept.ndim != len(shape) or kept.shape[:-1] != shape[:-1]:
         return f"returned the shape {kept.shape}, not {shape}"
     if kept.shape != shape:
         than = "more" if kept.shape[-1] > shape[-1] else "fewer"
-        return f"keeps {kept.shape[-1]} of {n} tokens, {than} than the {shape[-1]} it is to keep"
+        return f"keeps {kept.shape[-1]} of {n} tokens, {than} than the required {shape[-1]}"
     foreign = kept[(kept < 0) | (kept >= n)]
     if foreign.size:
         return f"keeps token {foreign[0]} of {n}, counted from 0"
@@ -57,20 +57,20 @@ def _fault(kept: Any, shape: tuple[int, ...], n: int, pinned: int) -> str | None
         return "keeps a token twice"
     if (steps < 0).any():
         return "returned tokens that do not ascend"
-    return "lets go of the prompt, which is pinned" if (kept[..., :pinned] != np.arange(pinned)).any() else None
+    return "drops tokens of the pinned prompt" if (kept[..., :pinned] != np.arange(pinned)).any() else None
 
 
 def highest(scores: Floats, budget: int, first: int = 0) -> Kept:
-    """The ``first`` tokens and those with the highest scores, later ones among equals: ``budget`` in all, ascending.
+    """The ``first`` tokens and those with the highest scores: ``budget`` in all, ascending. Ties go to later tokens.
 
     Parameters
     ----------
     scores : array of float
         ``[..., n]``, not NaN.
     budget : int
-        If it is below ``first``, so many of the first tokens are returned.
+        Number of tokens to keep. If it is below ``first``, the first ``budget`` tokens are returned.
     first : int
-        How many of the first tokens are kept whatever their score.
+        Number of first tokens that are kept whatever their scores.
 
     Returns
     -------
@@ -85,6 +85,6 @@ def highest(scores: Floats, budget: int, first: int = 0) -> Kept:
         rest = scores[..., first:]
         least = np.partition(rest, -room, axis=-1)[..., -room, None]  # the lowest score that stays
         above, equal = rest > least, rest == least
-        later = np.cumsum(equal[..., ::-1], axis=-1)[..., ::-1]  # how many equals from here on
+        later = np.cumsum(equal[..., ::-1], axis=-1)[..., ::-1]  # number of equal scores from here on
         stays[..., first:] = above | (equal & (later <= room - above.sum(-1, keepdims=True)))
     return np.nonzero(stays)[-1].reshape(*scores.shape[:-1], budget)

@@ -1,4 +1,4 @@
-"""SnapKV: Li et al. 2024, https://arxiv.org/abs/2404.14469. What the last rows looked at, with its neighbours, stays."""
+"""SnapKV: Li et al. 2024, https://arxiv.org/abs/2404.14469. Keeps the tokens with the most attention from recent rows."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from rksc_tot.policies.compression.selection import highest
 
 
 class SnapKV(PathPolicy):
-    """The tokens that got most attention from the rows computed since the last selection, smoothed over their neighbours.
+    """Keeps the tokens with the most attention from the rows computed since the last selection, averaged over neighbours.
 
-    The paper's selects once, after the prompt; here it selects whenever a path has grown, by the attention of the rows that
-    it has grown by, ``recent`` or more of them. Neighbours are those in the view, whatever has gone from between them. The
-    paper's keeps no prompt but by its score: that is ``pin_prompt=False``.
+    The paper selects once, after the prompt. Here each selection uses the attention of the ``recent`` or more rows that the
+    path has grown by. Neighbours are adjacent tokens in the view, also if tokens between them were dropped. The paper does not
+    pin the prompt: set ``pin_prompt=False`` for that.
 
     Parameters
     ----------
     sets
-        ``head``: by the attention of each layer and KV head, as in the paper. ``one``: by the mean of all.
+        ``head``: by the attention of each layer and KV head, as in the paper. ``one``: by the mean of all heads.
     kernel
-        How many neighbours, itself included, a token's score is the mean of; odd, and at either end as many as there are.
-        Published code has 5.
+        Number of neighbours, the token included, that are averaged; odd. At the ends only existing neighbours count. The
+        published code uses 5.
     """
 
     name: ClassVar[str] = "snapkv"
     sets: Sets = Field("head", description="tokens of their own for each layer and KV head, or one set for all")
-    kernel: int = Field(5, ge=1, description="neighbours whose mean a score is; odd")
+    kernel: int = Field(5, ge=1, description="neighbours that are averaged, an odd number")
 
     @field_validator("kernel")
     @classmethod
     def _odd(cls, kernel: int) -> int:
         if kernel % 2 == 0:
-            raise ValueError("it must be odd, as many before a token as after it")
+            raise ValueError("it must be odd: as many neighbours before a token as after it")
         return kernel
 
     @property
@@ -55,7 +55,7 @@ class SnapKV(PathPolicy):
 
 
 def smoothed(scores: Floats, kernel: int) -> Floats:
-    """Each of ``[..., n]`` and its neighbours as their mean, of no more than there are: an end is no zero."""
+    """The mean of each score and its neighbours, ``[..., n]``; at the ends over existing neighbours only."""
     n = scores.shape[-1]
     return _sums(scores.astype(np.float64), kernel) / _sums(np.ones(n), kernel)
 

@@ -1,4 +1,4 @@
-"""StreamingLLM: Xiao et al. 2023, https://arxiv.org/abs/2309.17453. A few first tokens, and recent ones."""
+"""StreamingLLM: Xiao et al. 2023, https://arxiv.org/abs/2309.17453. Keeps a few first tokens and the most recent ones."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from rksc_tot.policies.compression.selection import highest
 
 
 class Streaming(PathPolicy):
-    """The sinks and the most recent tokens, one set for all heads.
+    """Keeps the sinks, the pinned prompt and the most recent tokens, the same set for all heads.
 
-    The paper's keeps no more of the prompt than the sinks: that is ``pin_prompt=False``. It also counts positions within what
-    is kept, so that a text may grow for ever; here tokens keep their positions, as with every other policy.
+    The paper keeps only the sinks of the prompt: set ``pin_prompt=False`` for that. It also renumbers positions within the
+    kept tokens, for endless texts. Here tokens keep their positions.
 
     Parameters
     ----------
     sinks
-        How many of the first tokens always stay; the paper has 4.
+        Number of first tokens that always stay. The paper uses 4.
     """
 
     name: ClassVar[str] = "streaming"

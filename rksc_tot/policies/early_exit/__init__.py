@@ -1,1 +1,1 @@
-"""When a verifier's question may end before the last layer."""
+"""Early decisions: layer exit, verify skip, rival stop, and the test that calibrates them."""

@@ -1,7 +1,7 @@
 """CGEE, confidence-gated early exit: Sekar 2026, https://arxiv.org/abs/2606.09937, section on CGEE.
 
-When a verifier's pass may stop at a layer, when it may be skipped, and when rival branches may stop being decoded. No
-threshold here has a default: ``rksc-tot calibrate`` finds those that hold for a model and a task, or says that none do.
+Rules for three decisions: a verifier's pass stops at a layer, the verifier is skipped, decoding of rival branches stops. No
+threshold has a default: ``rksc-tot calibrate`` finds thresholds that hold for a model and a task, or says that none do.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ Nats = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class ExitRule(Protocol):
-    """Decides layer by layer. Frozen and without state: one object serves all rows."""
+    """Decides layer by layer. Frozen and stateless: one object serves all rows."""
 
     def checks(self, layer: int) -> bool:
-        """Whether the lens is to be read after this layer, counted from 1."""
+        """Whether to read the logit lens after this layer, counted from 1."""
         ...
 
     def decided(self, seen: Sequence[Reading]) -> bool:
@@ -56,11 +56,11 @@ class EntropyStable(Settings):
     layers: Annotated[tuple[Layer, ...], Field(min_length=2)]
 
     def checks(self, layer: int) -> bool:
-        """Whether it is one of ``layers``."""
+        """Whether the layer is one of ``layers``."""
         return layer in self.layers
 
     def decided(self, seen: Sequence[Reading]) -> bool:
-        """Whether the last two entropies are below θ, and closer to each other than ε."""
+        """Whether the last two entropies are below θ and differ by less than ε."""
         if len(seen) < 2:
             return False
         before, now = (entropy(probabilities) for _, probabilities in seen[-2:])
@@ -68,7 +68,7 @@ class EntropyStable(Settings):
 
 
 class Margins(Settings):
-    """Exit after a layer where the likeliest label leads the second by the threshold of that layer or more.
+    """Exit after a layer if the likeliest label leads the second by at least the threshold of that layer.
 
     Parameters
     ----------
@@ -81,19 +81,19 @@ class Margins(Settings):
     thresholds: Annotated[Mapping[Layer, Share], Field(min_length=1)]
 
     def checks(self, layer: int) -> bool:
-        """Whether it has a threshold."""
+        """Whether the layer has a threshold."""
         return layer in self.thresholds
 
     def decided(self, seen: Sequence[Reading]) -> bool:
-        """Whether the lead at the last layer read reaches its threshold."""
+        """Whether the lead at the last read layer reaches its threshold."""
         layer, probabilities = seen[-1]
         return layer in self.thresholds and lead(probabilities) >= self.thresholds[layer]
 
 
 class VerifySkip(Settings):
-    """The paper's level 1: siblings are not verified when one of them is decisive by the confidence it was written with.
+    """The paper's level 1: siblings are not verified if the confidence of one of them is decisive.
 
-    A confidence is exp(mean log-probability) of a branch's tokens, unscaled (temperature 1): length-normalised, 0..1.
+    The confidence of a branch is exp(mean log-probability of its tokens), 0..1, at temperature 1.
 
     Parameters
     ----------
@@ -117,10 +117,9 @@ class VerifySkip(Settings):
 
 
 class RivalStop(Settings):
-    """Level 0: once a branch has ended and is decisive over all that still run, these may stop being decoded.
+    """The paper's level 0: running branches stop once an ended branch is decisive over all of them.
 
-    Confidences are those of :class:`VerifySkip`, of a running branch over the tokens it has so far. Branches that have ended
-    are not rivals: nothing more is spent on them.
+    The confidence is that of :class:`VerifySkip`, for a running branch over its tokens so far.
 
     Parameters
     ----------
@@ -141,7 +140,7 @@ class RivalStop(Settings):
 
 
 def exit_layer(rule: ExitRule, trace: Sequence[Sequence[float]]) -> int | None:
-    """The layer after which a pass would have stopped; None: it would have run to its end.
+    """The layer after which a pass would have stopped, None if it would have run all layers.
 
     Parameters
     ----------
@@ -159,7 +158,7 @@ def exit_layer(rule: ExitRule, trace: Sequence[Sequence[float]]) -> int | None:
 
 
 def survivors(rule: RivalStop, logprobs: Sequence[Sequence[float]]) -> list[int] | None:
-    """Which of the branches, written side by side a token a step, had ended when the others could stop; None: never."""
+    """The branches that had ended when the others could stop, None if never. All branches grow by one token a step."""
     for step in range(1, max(map(len, logprobs), default=0)):
         ended = [n for n, branch in enumerate(logprobs) if len(branch) <= step]
         running = [confidence(branch[:step]) for branch in logprobs if len(branch) > step]
@@ -169,23 +168,23 @@ def survivors(rule: RivalStop, logprobs: Sequence[Sequence[float]]) -> list[int]
 
 
 def likeliest(probabilities: Sequence[float]) -> int:
-    """Which label is decided for; of equals the first."""
+    """Index of the likeliest label, the first one among equals."""
     return max(range(len(probabilities)), key=probabilities.__getitem__)
 
 
 def lead(probabilities: Sequence[float]) -> float:
-    """Likeliest minus second, 0..1."""
+    """The largest probability minus the second, 0..1."""
     top, second = sorted(probabilities, reverse=True)[:2]
     return top - second
 
 
 def entropy(probabilities: Sequence[float]) -> float:
-    """Nats."""
+    """Entropy of a distribution, nats."""
     return -math.fsum(p * math.log(p) for p in probabilities if p > 0)
 
 
 def confidence(logprobs: Sequence[float]) -> float:
-    """Of a branch with these log-probabilities (nats, unscaled): exp of their mean, 0..1; 1 without any."""
+    """exp(mean of ``logprobs``), 0..1; 1 for a branch without tokens. ``logprobs``: nats, at temperature 1."""
     return math.exp(math.fsum(logprobs) / len(logprobs)) if logprobs else 1.0
 
 

@@ -1,9 +1,9 @@
 """Learn then Test: thresholds with a guarantee. Angelopoulos et al. 2021, https://arxiv.org/abs/2110.01052.
 
-A rule that errs with probability at most δ is to be found among candidates. Each is tried on examples that had no part in
-making it; the p-value of "it errs more often than δ" is exact, binomial. Candidates are tested in an order fixed beforehand,
-each at level α, until the first one fails (fixed-sequence testing): with probability 1 - α or more, none that passed errs
-more often than δ. No assumption on the model is made, only that the examples are independent draws of what will come.
+Finds, among candidate rules, one that errs with probability at most δ. Each candidate is tested on examples that did not make
+it. The p-value of "it errs more often than δ" is exact (binomial). Candidates are tested in a fixed order, each at level α,
+until the first one fails (fixed-sequence testing). With probability at least 1 - α, no candidate that passed errs more often
+than δ. The only assumption is that the test examples are independent draws from the later decisions.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import NamedTuple
 
 from rksc_tot.core.errors import ConfigError
 
-LEAST = 1e-6  # no set of examples is large enough to show less
+LEAST = 1e-6  # a smaller rate would need too many examples
 
 
 class Tried(NamedTuple):
-    """A candidate of a walk: on how many examples it acted, on how many of those it erred, the p-value, the outcome."""
+    """One test: the rule acted on ``n`` examples and erred on ``k``; its p-value, and whether it passed."""
 
     n: int
     k: int
@@ -27,17 +27,17 @@ class Tried(NamedTuple):
 
 
 def check_risk(delta: float, alpha: float) -> None:
-    """Refuse an error rate δ or a level α that is not strictly between 0 and 1.
+    """Check that δ and α are strictly between 0 and 1.
 
     Raises
     ------
     ConfigError
-        It names the value and the range.
+        If one is not. The message has the value and the range.
     """
     for name, value in (("delta", delta), ("alpha", alpha)):
-        if not LEAST <= value < 1:  # NaN is refused as well
+        if not LEAST <= value < 1:  # also true for NaN
             raise ConfigError(
-                f"{name} is {value}", hint=f"it lies between {LEAST:g} and 1, such as delta 0.01 and alpha 0.05"
+                f"{name} is {value}", hint=f"give a number between {LEAST:g} and 1, such as delta 0.01 and alpha 0.05"
             )
 
 
@@ -65,7 +65,7 @@ def at_least(k: int, n: int, p: float) -> float:
 
 
 def examples_needed(delta: float, alpha: float, errors: int = 0) -> int:
-    """The least n for which that many errors still show, at level α, that the error rate is at most δ.
+    """The least number of examples at which that many errors show, at level α, that the error rate is at most δ.
 
     299 for δ = 1 %, α = 5 % and no error.
     """
@@ -80,7 +80,7 @@ def examples_needed(delta: float, alpha: float, errors: int = 0) -> int:
 
 
 def upper_bound(k: int, n: int, alpha: float = 0.05) -> float:
-    """Clopper and Pearson's one-sided upper bound, at confidence 1 - α, of the rate behind k errors among n; 1 for n = 0."""
+    """Clopper and Pearson's one-sided upper bound, at confidence 1 - α, of the error rate given k errors among n."""
     if k >= n:
         return 1.0
     low, high = k / n, 1.0
@@ -91,7 +91,7 @@ def upper_bound(k: int, n: int, alpha: float = 0.05) -> float:
 
 
 def fixed_sequence(counts: Iterable[tuple[int, int]], delta: float, alpha: float) -> list[Tried]:
-    """Test candidates in their order, given as (n, k), up to the first that fails; it is in the list, the last.
+    """Test candidates, given as (n, k), in order up to and including the first that fails.
 
     Raises
     ------
@@ -109,10 +109,9 @@ def fixed_sequence(counts: Iterable[tuple[int, int]], delta: float, alpha: float
 
 
 def alarm(audited: int, flips: int, delta: float, alpha: float) -> bool:
-    """Whether an audit that has just found its latest flip contradicts an error rate of at most δ.
+    """Whether the flips of an audit contradict an error rate of at most δ. Call it after each flip.
 
-    To be asked after each flip. The j-th flip among n audited has the p-value P(Bin(n, δ) >= j) and is tested at level
-    α / (j (j + 1)); these add up to α, so that however long an audit goes on, it gives a false alarm with probability α or
-    less.
+    The j-th flip among n audited decisions has the p-value P(Bin(n, δ) >= j) and is tested at level α / (j (j + 1)). These
+    levels add up to α, so an audit of any length gives a false alarm with probability at most α.
     """
     return flips > 0 and at_least(flips, audited, delta) <= alpha / (flips * (flips + 1))

@@ -1,1 +1,1 @@
-"""Every approximation of RKSC that a search may use, and its audit."""
+"""The approximations of RKSC in one search, and their audits."""

@@ -18,7 +18,7 @@ from rksc_tot.search.approximate.sibling_merging import SiblingMerging
 
 
 class Approximations:
-    """One attribute for each approximation; None where it is off.
+    """The approximations of one search: one attribute each, None if it is off.
 
     Parameters
     ----------
@@ -27,18 +27,18 @@ class Approximations:
     task, problem, prompt, engine, account
         Of the search.
     names : tuple
-        Seed and problem, which name every random stream.
+        Seed and problem: the beginning of every random stream's name.
     rng : callable
-        The random stream of the search by that name.
+        Returns the random stream of the search with the given name.
     warn : callable
-        Gets warnings, as topic and message.
+        Called with topic and message of a warning.
 
     Raises
     ------
     ConfigError
-        If prompt reuse is on and the task has one prompt only.
+        If prompt reuse is on and the task has no prompt variants.
     TaskError
-        If the prompt variants of the task cannot be used.
+        If the prompt variants of the task are invalid.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Approximations:
             self.prompt_variants = PromptVariants(variants, rule, engine, account, names, warn)
 
     async def audit(self, children: Sequence[Node]) -> None:
-        """Audit what an expansion merged, and its new nodes."""
+        """Audit the merges and the new nodes of an expansion."""
         if self.sibling_merging:
             await self.sibling_merging.audit()
         if self.compression_audit:

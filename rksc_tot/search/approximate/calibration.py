@@ -1,4 +1,4 @@
-"""A calibration as a file: the rules that passed, the model and task they hold for, and every test."""
+"""The calibration record: the rules that passed their tests, all tests, and the model and task they were made for."""
 
 from __future__ import annotations
 
@@ -28,11 +28,12 @@ AGAIN = "make one with rksc-tot calibrate"
 
 
 class TestStep(BaseModel, Generic[R]):
-    """One test of the walk.
+    """One test of a walk (fixed-sequence testing).
 
-    ``level``: share of errors that was tolerated on the fitting part when this rule was made. ``n``: test examples on which
-    the rule acted. ``k``: on how many of those the decision was another one than in full. ``p``: P(Bin(n, δ) <= k).
-    ``saved``: share of the work on all test examples that the rule would have saved.
+    * ``level``: share of errors on the fitting part that the rule was made to allow.
+    * ``n``: test examples on which the rule acted. ``k``: those on which its decision differed from the full one.
+    * ``p``: P(Bin(n, δ) <= k).
+    * ``saved``: share, 0..1, of the work on all test examples that the rule would have saved.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -45,9 +46,11 @@ class TestStep(BaseModel, Generic[R]):
 
 
 class MechanismOutcome(BaseModel, Generic[R]):
-    """The result of one mechanism: a rule that passed, or why there is none, and the walk from strict to loose.
+    """The result for one mechanism.
 
-    ``examples``: how many test examples there were. ``chosen``: which step of ``walk`` is the rule, None if ``refused``.
+    * ``examples``: number of test examples.
+    * ``walk``: the tested rules, from strict to loose.
+    * ``chosen``: index in ``walk`` of the accepted rule, None if there is none. ``refused``: why there is none.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -68,22 +71,22 @@ class MechanismOutcome(BaseModel, Generic[R]):
 
     @property
     def step(self) -> TestStep[R] | None:
-        """The last step that passed."""
+        """The test of the accepted rule, None if there is none."""
         return None if self.chosen is None else self.walk[self.chosen]
 
     @property
     def rule(self) -> R | None:
-        """Of that step."""
+        """The accepted rule, None if there is none."""
         return None if self.step is None else self.step.rule
 
     def passes(self, delta: float, alpha: float) -> bool:
-        """Whether every step up to the chosen one passes its test, computed anew."""
+        """Whether every step up to the chosen one passes its test; computed from n and k."""
         tested = [] if self.chosen is None else self.walk[: self.chosen + 1]
         return all(step.n > 0 and at_most(step.k, step.n, delta) <= alpha for step in tested)
 
 
 class Probe(BaseModel):
-    """A path that the fingerprint of a task is taken at: the problem as it was given, and its thoughts."""
+    """The path of a task fingerprint: a problem as it was given, and thoughts."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     problem: JsonValue
@@ -91,16 +94,16 @@ class Probe(BaseModel):
 
 
 class Calibration(ChecksummedRecord):
-    """Which decisions may be taken early for one model on one task, with what guarantee.
+    """Rules for early decisions, made for one model on one task, with their guarantee.
 
-    Of the decisions a rule here takes early, at most a share ``delta`` differ from those taken in full, with confidence
-    1 - ``alpha`` for each mechanism; for nodes as searches with ``strategy`` on such problems bring them about, one of each
-    problem.
+    Of the decisions that a rule takes early, at most a share ``delta`` differ from the full decision, with confidence
+    1 - ``alpha`` for each mechanism. This holds for one node of each problem, as searches with ``strategy`` on such problems
+    produce them.
 
-    ``exit``: after which layer a verifier's pass may stop; of two kinds of rule the one that promised more on the fitting part.
-    ``other``: what became of the other kind, for comparison only. ``skip``: when siblings need not be verified. ``rivals``:
-    when branches need not be written to their end. ``problems``: how many were searched; ``fitting``: how many of those made
-    the candidates, so that the others could test them.
+    * ``exit``: layer exit, of two kinds of rule the one that saved more on the fitting part. ``other``: the other kind, for
+      comparison only.
+    * ``skip``: verify skip. ``rivals``: rival stop.
+    * ``problems``: number of problems searched. ``fitting``: number of those that the rules were made from; the others test them.
     """
 
     kind: ClassVar[str] = "calibration"
@@ -144,57 +147,59 @@ class Calibration(ChecksummedRecord):
 
     @property
     def accepted(self) -> list[str]:
-        """Which of ``exit``, ``skip`` and ``rivals`` passed."""
+        """Which of ``exit``, ``skip`` and ``rivals`` have an accepted rule."""
         return [name for name in ("exit", "skip", "rivals") if getattr(self, name).rule is not None]
 
     def bound(self, outcome: MechanismOutcome[Any]) -> float | None:
-        """One-sided upper bound, at confidence 1 - ``alpha``, of the error rate of the rule of an outcome."""
+        """One-sided upper bound of the error rate of the accepted rule, at confidence 1 - ``alpha``."""
         return None if outcome.step is None else upper_bound(outcome.step.k, outcome.step.n, self.alpha)
 
     @classmethod
     def load(cls, file: Traversable | str) -> Calibration:
-        """What :meth:`save` wrote, checked anew; ``"embedded"`` names the one that comes with the embedded model.
+        """Load and check the file that :meth:`save` wrote; ``"embedded"`` is the calibration of the embedded model.
 
         Raises
         ------
         ConfigError
-            If the file cannot be read, or is not such a calibration.
+            If the file cannot be read or holds no valid calibration.
         """
         return super().load(
             files("rksc_tot.tasks.game24") / "weights" / "calibration.json" if file == "embedded" else file
         )
 
-    # -- what it holds for -------------------------------------------------------------------------------------------
+    # -- model and task ---------------------------------------------------------------------------------------------
 
     def check(self, engine: Engine, task: Task) -> None:
-        """Refuse a model or a task that the calibration was not made for.
+        """Check that the calibration was made for this model and task.
 
         Raises
         ------
         ConfigError
-            It says what differs.
+            The message says what differs.
         """
         if (name := task.name or type(task).__name__) != self.task:
-            self._refuse(f"the task was {self.task!r}, and is {name!r}")
+            self._refuse(f"the task: {self.task!r}, now {name!r}")
         dtype = engine.numerics.get("dtype")
         found: dict[str, tuple[object, object]] = {
             "the layers": (self.layers, engine.layers),
-            "the numbers": (self.dtype, dtype),
+            "the dtype": (self.dtype, dtype),
             "the weights": (self.weights[:12], weights_of(engine)[:12]),
         }
         for what, (made_for, there) in found.items():
             if made_for != there:
-                self._refuse(f"{what} were {made_for} of {self.model!r}, and are {there} of {engine.name!r}")
-        wording = None
+                self._refuse(f"{what}: {made_for} of {self.model!r}, now {there} of {engine.name!r}")
+        current = None
         with contextlib.suppress(TaskError):
-            wording = task_fingerprint(task, self.probe.problem, self.probe.thoughts)
-        if wording is None:
-            self._refuse(f"the task {task.name or type(task).__name__!r} does not take {shown(self.probe.problem)}")
-        elif wording.labels != self.labels:
-            then, now = ", ".join(self.labels), ", ".join(wording.labels) or "none"
-            self._refuse(f"the labels were {then}, and are {now}")
-        elif wording.hash != self.prompt:
-            self._refuse("the wording of prompt or question, or the worth of a label, has changed")
+            current = task_fingerprint(task, self.probe.problem, self.probe.thoughts)
+        if current is None:
+            self._refuse(
+                f"the task {task.name or type(task).__name__!r} refuses the problem {shown(self.probe.problem)}"
+            )
+        elif current.labels != self.labels:
+            then, now = ", ".join(self.labels), ", ".join(current.labels) or "none"
+            self._refuse(f"the labels: {then}, now {now}")
+        elif current.hash != self.prompt:
+            self._refuse("the text of the prompt or question, or the value of a label, has changed")
 
     def _refuse(self, what: str) -> NoReturn:
-        raise ConfigError(f"the calibration was made for something else: {what}", hint=AGAIN)
+        raise ConfigError(f"the calibration is for another model or task: {what}", hint=AGAIN)

@@ -1,4 +1,4 @@
-"""Audit of KV compression: a seeded share of thoughts and scores is computed again from all KV."""
+"""Audits KV compression: a seeded share of thoughts and scores is recomputed on the full KV."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from rksc_tot.core.tree import Node
 from rksc_tot.engine.base import Account, CompressingEngine, LabelRequest, LabelScores
 
 AUDIT = 0.03
-"""Default share that is audited."""
+"""Default share of audited thoughts and answers, 0..1."""
 TINY = 1e-300  # in place of a probability of 0
-ENOUGH = 4  # audits before anything is said of what they found
+ENOUGH = 4  # least number of audits before a warning
 
 
 class CompressionAudit:
-    """Audits what a compression policy does to a search.
+    """Audits the effect of a compression policy on one search.
 
     Parameters
     ----------
     audit : float
-        Share that is audited of the thoughts and the answers to label questions that are not exact, 0..1.
+        Share, 0..1, of the inexact thoughts and inexact answers to label questions that are audited.
     engine, account
         Of the search.
     rng : callable
-        The random stream of the search by that name.
+        Returns the random stream of the search with the given name.
     warn : callable
-        Gets a warning, as topic and message, where the audit finds much harm.
+        Called with topic and message of a warning, if more than half of the audits differ.
     """
 
     def __init__(
@@ -43,10 +43,10 @@ class CompressionAudit:
     ) -> None:
         self._audit, self._engine, self._account, self._rng, self._warn = audit, engine, account, rng, warn
         self._seen: set[str] = set()
-        self._answers = 0  # that were not exact, so far
+        self._answers = 0  # inexact answers so far
 
     async def audit(self, nodes: Sequence[Node]) -> None:
-        """Compare the next token after new thoughts with that from all KV of their paths; the first of a search always."""
+        """Compare the next token after new inexact thoughts with that on the full KV. The first one is always audited."""
         chosen = [n for n in nodes if not n.exact and n._handle is not None and self._draws("compression", n.branch)]
         if not chosen:
             return
@@ -62,11 +62,11 @@ class CompressionAudit:
         self._alarm(
             "compression",
             row,
-            "after {} of the {} thoughts audited so far the model goes on otherwise than on all their KV",
+            "after {} of {} audited thoughts the likeliest next token differs from that on the full KV",
         )
 
     async def audit_scores(self, requests: Sequence[LabelRequest], replies: Sequence[LabelScores | None]) -> None:
-        """Compare answers to label questions with those from all KV of the paths; the first of a search always."""
+        """Compare inexact answers to label questions with those on the full KV. The first one is always audited."""
         chosen: list[tuple[LabelRequest, LabelScores]] = []
         for request, reply in zip(requests, replies, strict=True):
             if reply is not None and not reply.exact:
@@ -89,7 +89,7 @@ class CompressionAudit:
         self._alarm(
             "scores",
             row,
-            "{} of the {} answers to verifiers' questions audited so far are otherwise on all KV of their paths",
+            "{} of {} audited answers to label questions differ from those on the full KV",
         )
 
     def _draws(self, what: str, which: object) -> bool:
@@ -98,8 +98,8 @@ class CompressionAudit:
         return first or self._rng("audit", what, which).random() < self._audit
 
     def _no_room(self) -> None:
-        """Warn that the full path does not fit, which is why it was compressed."""
-        self._warn("audit", "reduced KV was not audited: there is no room for the full KV of a path beside it")
+        """Warn that the full KV of a path does not fit beside the rest."""
+        self._warn("audit", "compressed KV was not audited: the KV budget has no room for the full KV of a path")
 
     def _alarm(self, topic: str, row: CompressedKV | ApproximateScores, found: str) -> None:
         if row.audited >= ENOUGH and 2 * row.flips > row.audited:

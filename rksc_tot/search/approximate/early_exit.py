@@ -1,4 +1,4 @@
-"""CGEE in one search: siblings that need no verifier, passes that may stop at a layer, and the audit of both."""
+"""CGEE in one search: layer exit, verify skip and rival stop, and their audits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rksc_tot.search.approximate.settings import RKSC
 
 Bounds = tuple[float, float]
-"""The lowest and the highest score that a verifier can give."""
+"""The lowest and highest score of a verifier."""
 
 
 @dataclass
@@ -32,9 +32,9 @@ class EarlyExit:
     engine, ledger
         Of the search.
     rng : callable
-        The random stream of the search by that name; an audit is drawn from it, node by node.
+        Returns the random stream of the search with the given name; it decides for each node whether to audit.
     warn : callable
-        Gets a warning, as topic and message, where the calibration does not hold.
+        Called with topic and message of a warning, if the calibration does not hold.
     """
 
     rksc: RKSC
@@ -42,18 +42,22 @@ class EarlyExit:
     ledger: Ledger
     rng: Callable[..., random.Random]
     warn: Callable[[str, str], None]
-    _in_full: set[int] = field(default_factory=set)  # nodes of groups that are audited
-    _uncut: set[int] = field(default_factory=set)  # parents whose branches were all written, for an audit
+    _in_full: set[int] = field(default_factory=set)  # nodes of audited groups, which are scored without layer exit
+    _uncut: set[int] = field(
+        default_factory=set
+    )  # parents whose branches were generated without rival stop, for an audit
 
     def __post_init__(self) -> None:
         held = self.rksc.held
         if held is not None and not held.accepted:
-            self.warn("calibration", f"the calibration accepts nothing; layer exit is off because {held.exit.refused}")
+            self.warn(
+                "calibration", f"the calibration has no accepted rule; layer exit is off because {held.exit.refused}"
+            )
 
     # -- layer exit --------------------------------------------------------------------------------------------------
 
     def allow_exit(self, node: Node, request: LabelRequest) -> LabelRequest:
-        """The request, allowed to exit, or traced for an audit; unchanged where the rule was not made for it."""
+        """Add the exit rule to a request, or the trace for an audit. Unchanged if the rule was made for other labels."""
         rule, held = self.rksc.exit_rule, self.rksc.held
         if rule is None or held is None or request.labels != held.labels or node.id in self._in_full or not node.exact:
             return request
@@ -62,7 +66,7 @@ class EarlyExit:
         return replace(request, exit=rule)
 
     def audit_exit(self, reply: LabelScores) -> None:
-        """Count what an exit would have changed about a reply that was traced for an audit."""
+        """Count whether the exit rule would have changed a traced reply."""
         rule, trace = self.rksc.exit_rule, reply.trace
         if rule is None or trace is None:
             return
@@ -70,30 +74,30 @@ class EarlyExit:
         if layer is not None:
             self.ledger.layer_exit.acted += 1
             flipped = likeliest(trace[layer - 1]) != likeliest(trace[-1])
-            self._count(self.ledger.layer_exit, flipped, "the label read at a layer is not that of the whole pass")
+            self._count(self.ledger.layer_exit, flipped, "the label read at a layer differs from that of the full pass")
 
     # -- verify skip -------------------------------------------------------------------------------------------------
 
     def skip(
-        self, nodes: Sequence[Node], bounds: Callable[[Node], Bounds | None], brood: Callable[[Node], int]
+        self, nodes: Sequence[Node], bounds: Callable[[Node], Bounds | None], siblings: Callable[[Node], int]
     ) -> tuple[list[tuple[Node, float]], list[list[Node]]]:
         """Find the siblings among ``nodes`` that need no verifier.
 
         The score of a skipped node is its confidence, scaled to the verifier's range: lowest + (highest - lowest) x
-        confidence. A calibration promises which sibling is the best; it does not cover how siblings compare with others.
-        Only whole groups are skipped: ``brood`` gives how many siblings a node has, itself included.
+        confidence. The guarantee of a calibration is about which sibling is best, not about comparisons with other nodes.
+        Only whole groups are skipped: ``siblings`` returns the number of siblings of a node, itself included.
 
         Returns
         -------
         tuple
-            The skipped nodes with their scores, and the groups that the verifier has to score in full for an audit.
+            The skipped nodes with their scores, and the groups that the verifier scores for an audit.
         """
         rule = self.rksc.skip_rule
         skipped: list[tuple[Node, float]] = []
         audited: list[list[Node]] = []
         for group in _siblings(nodes) if rule is not None else ():
             confidences = [confidence(node.logprobs) for node in group]
-            plain = all(node.logprobs and node.exact for node in group) and len(group) == brood(group[0])
+            plain = all(node.logprobs and node.exact for node in group) and len(group) == siblings(group[0])
             if rule is None or not plain or group[0].parent in self._uncut or not rule.decisive(confidences):
                 continue
             ranges = [bounds(node) for node in group]
@@ -111,7 +115,7 @@ class EarlyExit:
         return skipped, audited
 
     def review(self, audited: Sequence[Sequence[Node]]) -> None:
-        """Compare groups that a rule would have skipped with their scores by the verifier."""
+        """Compare the confidences of audited groups with the scores of the verifier."""
         for group in audited:
             scores = [node.score for node in group if node.score is not None]
             if len(scores) < len(group):
@@ -123,7 +127,7 @@ class EarlyExit:
     # -- rival stop --------------------------------------------------------------------------------------------------
 
     def rivals(self, node: Node) -> RivalStop | None:
-        """When the branches after a node may stop; None where all are written for an audit."""
+        """The rule by which branches after a node may stop; None if it is off, or if all are generated for an audit."""
         rule = self.rksc.rival_rule
         if rule is not None and self._audited("rival stop", node):
             self._uncut.add(node.id)
@@ -131,7 +135,7 @@ class EarlyExit:
         return rule
 
     def review_rivals(self, nodes: Sequence[Node]) -> None:
-        """Compare branches that were all written for an audit with those that the rule would have kept."""
+        """Compare fully generated branches of an audit with those that the rule would have kept."""
         rule = self.rksc.rival_rule
         for group in _siblings(nodes):
             scores = [node.score for node in group if node.score is not None]
@@ -143,7 +147,7 @@ class EarlyExit:
             if ended is not None:
                 self.ledger.rival_stop.acted += 1
                 flipped = rounded(max(scores[n] for n in ended)) < rounded(max(scores))
-                self._count(self.ledger.rival_stop, flipped, "the verifier's best branch would have been given up")
+                self._count(self.ledger.rival_stop, flipped, "rival stop would have stopped the verifier's best branch")
 
     # -- the audit ---------------------------------------------------------------------------------------------------
 
@@ -157,8 +161,8 @@ class EarlyExit:
         if flipped and held is not None and alarm(row.audited, row.flips, held.delta, held.alpha):
             self.warn(
                 how,
-                f"the calibration does not hold here: of {row.audited} audited decisions {row.flips} came out otherwise, more "
-                f"than {held.delta:.2%} allow ({how}); calibrate on such problems, or search without it",
+                f"the calibration does not hold here: {row.flips} of {row.audited} audited decisions differ, more than the "
+                f"allowed {held.delta:.2%} ({how}); calibrate on such problems, or search without it",
             )
 
 

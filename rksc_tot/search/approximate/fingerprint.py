@@ -1,4 +1,4 @@
-"""Short hashes of the weights of a model and of the wording of a task, which a calibration is bound to."""
+"""Hashes of a model's weights and of a task's texts, which bind a calibration to both."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from rksc_tot.search.validation import question_fault
 if TYPE_CHECKING:
     from rksc_tot.engine.base import Engine
 
-SAMPLED = 16  # numbers of each parameter
+SAMPLED = 16  # values read from each parameter tensor
 PLACES = (
     "_name_or_path",
     "transformers_version",
     "dtype",
     "torch_dtype",
-)  # of a config: say nothing of the model itself
+)  # keys of a config that do not describe the model itself
 
 
 class TaskFingerprint(NamedTuple):
-    """The hash of the texts that a model reads of a task at one path. ``labels``: of the question, empty without one."""
+    """The hash of a task's texts at one path. ``labels``: the labels of the question, empty without a question."""
 
     hash: str
     labels: tuple[str, ...]
 
 
 def task_fingerprint(task: Task, problem: Any, thoughts: Sequence[str]) -> TaskFingerprint:
-    """The hash over prompt, thoughts, question, labels and their worth; the thoughts are read again by the task.
+    """Hash the prompt, its variants, the thoughts as the task parses them, the question, and its labels with their values.
 
     Raises
     ------
     TaskError
-        If the problem does not fit the task, or the task does not take the thoughts.
+        If the task refuses the problem or rejects a thought.
     """
     valid = validated(task, problem)
     prompt, _ = accept_root(task, valid)
@@ -47,7 +47,7 @@ def task_fingerprint(task: Task, problem: Any, thoughts: Sequence[str]) -> TaskF
     for text in thoughts:
         found = accept_thought(task, valid, path, text)
         if isinstance(found, str):
-            raise TaskError(f"the task does not take the thought {text!r}: {found}")
+            raise TaskError(f"the task rejects the thought {text!r}: {found}")
         path = Path((*path, found.thought))
     try:
         with calling_user_code("question"):
@@ -65,9 +65,9 @@ def task_fingerprint(task: Task, problem: Any, thoughts: Sequence[str]) -> TaskF
 
 
 def weights_of(engine: Engine) -> str:
-    """A hash over a model's configuration, chat template and a fixed sample of every parameter.
+    """Hash a model's configuration, chat template and a fixed sample of every parameter.
 
-    Two models that differ in any training step differ in it. An engine without a model of its own goes by its name.
+    A training step changes the hash. For an engine without a model, it is the hash of the engine's name.
     """
     model: Any = getattr(engine, "model", None)
     if model is None:
@@ -88,7 +88,7 @@ def weights_of(engine: Engine) -> str:
 
 
 def revision_of(engine: Engine) -> str | None:
-    """The commit a model was downloaded at, where it is known."""
+    """The commit of a downloaded model, None if unknown."""
     config = getattr(getattr(engine, "model", None), "config", None)
     commit: str | None = getattr(config, "_commit_hash", None)
     return commit

@@ -1,7 +1,7 @@
-"""Prompt variants: the first thoughts of a search start from the prompt and from its other wordings.
+"""Prompt variants: the first thoughts of a search start from the prompt and from its variants in turn.
 
-The prompt of the task and its other phrasings each head a path of their own; the branches after the root are dealt over them in
-turn. With a rule for it (ASKS, phrasing), a phrasing takes over the KV of what it has in common with the prompt.
+Each variant has a path of its own. With a rule for prompt reuse (ASKS), a variant reuses the KV of the tokens that it has in
+common with the prompt.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from rksc_tot.search.validation import prompt_fault
 
 
 class Start(NamedTuple):
-    """A path that branches start from. ``exact``: whether its KV is that of its own tokens."""
+    """A path from which ``branches`` start. ``exact``: False if it has reused KV."""
 
     handle: Any
     exact: bool
@@ -35,13 +35,13 @@ class PromptVariants:
     prompts : list of Prompt
         See :func:`other_variants`.
     rule : PromptReuse, optional
-        When KV that was taken over is kept; without it every phrasing is computed by itself.
+        When reused KV is kept. Without it, no KV is reused.
     engine, account
         Of the search.
     names : tuple
-        Seed and problem, which every random stream is named by.
+        Seed and problem: the beginning of every random stream's name.
     warn : callable
-        Gets a warning, as topic and message, where a variant is left out.
+        Called with topic and message of a warning, if a variant is left out or its reused KV is rejected.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class PromptVariants:
         self._opened: list[tuple[Any, bool]] = []
 
     async def deal(self, root: Any, k: int) -> list[Start]:
-        """``k`` branches, dealt in turn over the root's own handle and the variants."""
+        """Assign ``k`` branches in turn to the root's handle and the variants."""
         while self._prompts and len(self._opened) < k - 1 and not self._account.late:
             prompt = self._prompts.pop(0)
             try:
@@ -77,23 +77,23 @@ class PromptVariants:
             self._account.ledger.prompt_reuse.sent_back += 1
             self._warn(
                 "prompt_reuse",
-                f"a prompt variant takes over no KV of the prompt but their common beginning: {verdict.why}",
+                f"a prompt variant reuses only the KV of its common prefix with the prompt: {verdict.why}",
             )
         return handle, not verdict.kept
 
     def close(self) -> None:
-        """Give back every handle."""
+        """Release every handle."""
         while self._opened:
             self._engine.release(self._opened.pop()[0])
 
 
 def other_variants(task: Task, problem: Any, prompt: Prompt) -> list[Prompt]:
-    """What the task's ``prompt_variants`` gives for a problem, beside its ``prompt``.
+    """The task's ``prompt_variants`` of a problem.
 
     Raises
     ------
     TaskError
-        If it raises, or gives something that is no list of prompts of the kind of the prompt, text or messages.
+        If the method raises or does not return a list of valid prompts of the same type as ``prompt`` (string or messages).
     """
     try:
         with calling_user_code("prompt_variants"):
@@ -105,7 +105,9 @@ def other_variants(task: Task, problem: Any, prompt: Prompt) -> list[Prompt]:
         raise TaskError(f"prompt_variants returned {shown(found)}, not a list of prompts", hint=HINT)
     for other in prompts:
         if fault := prompt_fault(other):
-            raise TaskError(f"a phrasing of {shown(problem)} {fault}", hint=HINT)
+            raise TaskError(f"a prompt variant of {shown(problem)} {fault}", hint=HINT)
         if isinstance(other, str) != isinstance(prompt, str):
-            raise TaskError(f"of prompt and phrasings of {shown(problem)} some are text, some messages", hint=HINT)
+            raise TaskError(
+                f"the prompt and its variants for {shown(problem)} mix strings and chat messages", hint=HINT
+            )
     return prompts

@@ -1,4 +1,4 @@
-"""The settings of approximations: which are on, and what share of their decisions is audited."""
+"""``RKSC``: which approximations are on, and the share of their decisions that is audited."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from rksc_tot.policies.asks import ASKS, PromptReuse
 from rksc_tot.policies.early_exit.cgee import ExitRule, RivalStop, VerifySkip
 from rksc_tot.search.approximate.calibration import AGAIN, Calibration
 
-CALIBRATED = "lm_value"  # the verifier whose decisions are calibrated
+CALIBRATED = "lm_value"  # the verifier that a calibration is made with
 
 
 class RKSC(Settings):
-    """Which decisions a search may take early (CGEE) and what KV it may share (ASKS). Without it a search is exact.
+    """Which decisions a search may take early (CGEE), and which KV it may share (ASKS). Without it, a search is exact.
 
     ::
 
@@ -28,23 +28,23 @@ class RKSC(Settings):
     ----------
     calibration
         A :class:`~rksc_tot.search.approximate.calibration.Calibration`, its file, or ``"embedded"`` for the calibration of
-        the embedded model. None: nothing is decided early.
+        the embedded model. None: no decision is taken early.
     exit
-        Whether a verifier's pass may stop at a layer, if the calibration accepts a rule for it.
+        Layer exit: whether a verifier's pass may stop at a layer. Needs an accepted rule in the calibration.
     skip
-        Whether siblings may go unverified when one is decisive, if the calibration accepts a rule for it.
+        Verify skip: whether siblings are not verified if one is decisive. Needs an accepted rule in the calibration.
     rivals
-        Whether branches may stop being written once another is decisive. Off unless asked for. The calibration's promise is
-        about thoughts that the task accepts; one that it would turn away may be decisive, too.
+        Rival stop: whether branches stop once another one is decisive. Off by default, as the guarantee covers only thoughts
+        that the task accepts, and a thought that it rejects may be decisive too.
     sibling
-        When a thought that is like a sibling, by their hidden states, becomes one with it. Off unless given.
-    phrasing
-        When the other wordings of a prompt (``Task.prompt_variants``) keep KV they took over from it. Off unless given; it has an
-        audit of its own.
+        Merges a thought into a sibling with similar hidden states. None: off.
+    prompt_reuse
+        When prompt variants (``Task.prompt_variants``) keep KV that they reused from the prompt. None: off. It has an audit
+        share of its own.
     audit
-        Share, 0..1, of the decisions that are also taken in full, to see how many come out otherwise; these are seeded by
-        node. What is audited counts as it comes out in full, but for siblings, which stay one, and for thoughts and
-        scores on KV that a compression policy reduced, which stay as they are.
+        Share, 0..1, of the decisions that are also taken in full; chosen by a random stream named by the node. For early
+        decisions the full decision counts. Merged siblings stay merged, and thoughts and scores on compressed KV stay as they
+        are.
     """
 
     kind = "RKSC"
@@ -57,64 +57,69 @@ class RKSC(Settings):
     audit: float = Field(0.03, ge=0, le=1, allow_inf_nan=False)
 
     def loaded(self) -> RKSC:
-        """The same with the calibration read from its file. Raises ConfigError if that is no calibration."""
+        """These settings with the calibration read from its file. Raises ConfigError if it is not a valid calibration."""
         if self.calibration is None or isinstance(self.calibration, Calibration):
             return self
         return self.model_copy(update={"calibration": Calibration.load(self.calibration)})
 
     def ready(self, engine: Engine, task: Task, verifier: str) -> RKSC:
-        """The same with the calibration loaded and found to hold for an engine, a task and a verifier by its name.
+        """These settings with the calibration loaded, checked for an engine, a task and the name of a verifier.
 
         Raises
         ------
         ConfigError
-            If the file is no calibration, or was made for another model, task or verifier; or if rival stop is asked for and
-            was refused.
+            If the file is not a calibration; if it was made for another model, task or verifier; if the engine cannot share KV;
+            or if ``rivals`` is on and the calibration has no accepted rule for it.
         """
         if (self.sibling or self.prompt_reuse) and not isinstance(engine, SharingEngine):
-            raise ConfigError(f"ASKS needs the KV, which {engine.name} does not give", hint="search without it")
+            raise ConfigError(
+                f"ASKS needs access to the KV, which {engine.name} does not give",
+                hint="leave out sibling and prompt_reuse",
+            )
         if self.sibling and not engine.layers:
             raise ConfigError(
-                f"sibling sharing compares hidden states, which {engine.name} does not give", hint="search without it"
+                f"sibling merging compares hidden states, which {engine.name} does not give", hint="leave out sibling"
             )
         loaded = self.loaded()
         held = loaded.held
         if held is None:
             if self.rivals:
-                raise ConfigError("rival stop needs a calibration", hint=AGAIN)
+                raise ConfigError("rivals is on without a calibration", hint=AGAIN)
             return self
         if verifier != CALIBRATED:
             raise ConfigError(
-                f"a calibration is about the verifier {CALIBRATED!r}, this search has {verifier!r}",
-                hint="use that one, or leave the calibration out",
+                f"the calibration was made with the verifier {CALIBRATED!r}, and the search has {verifier!r}",
+                hint="use that verifier, or leave out the calibration",
             )
         held.check(engine, task)
         if self.rivals and held.rivals.refused:
-            raise ConfigError(f"rival stop is asked for, but was refused: {held.rivals.refused}", hint=AGAIN)
+            raise ConfigError(
+                f"rivals is on, but the calibration has no rule for it: {held.rivals.refused}", hint=AGAIN
+            )
         return loaded
 
     @property
     def held(self) -> Calibration | None:
-        """The calibration, once it is loaded."""
+        """The loaded calibration, None before :meth:`loaded` or without one."""
         return self.calibration if isinstance(self.calibration, Calibration) else None
 
     @property
     def exit_rule(self) -> ExitRule | None:
-        """In force: when a verifier's pass may stop."""
+        """The rule for layer exit, None if it is off."""
         return self.held.exit.rule if self.held and self.exit else None
 
     @property
     def skip_rule(self) -> VerifySkip | None:
-        """In force: when siblings go unverified."""
+        """The rule for verify skip, None if it is off."""
         return self.held.skip.rule if self.held and self.skip else None
 
     @property
     def rival_rule(self) -> RivalStop | None:
-        """In force: when rivals stop being written."""
+        """The rule for rival stop, None if it is off."""
         return self.held.rivals.rule if self.held and self.rivals else None
 
     def summary(self) -> dict[str, object]:
-        """Which switches were on, for a result: the rules in force, the promise behind them, the share audited."""
+        """The settings for a result: the active rules, δ and α of their guarantee, and the audit share."""
         rules = {"exit": self.exit_rule, "skip": self.skip_rule, "rivals": self.rival_rule}
         on: dict[str, object] = {
             name: rule.model_dump() if isinstance(rule, Settings) else None for name, rule in rules.items()

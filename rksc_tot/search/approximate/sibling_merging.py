@@ -1,7 +1,7 @@
 """ASKS, sibling merging: a new thought that is similar to a sibling is merged into it.
 
-Both share KV, expansion and score; the counts of branches are added up for votes. This is lossy, so a seeded share is audited:
-the next token after both thoughts, and the model's answer to the task's question about both.
+Both thoughts share KV, children and score; the node counts the branches of both for votes. Merging is lossy, so a seeded
+share of merges is audited: the next token after both thoughts, and the model's answer to the task's question about both.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from rksc_tot.policies.asks import ASKS
 
 
-ENOUGH = 4  # audited merges before a warning
+ENOUGH = 4  # least number of merges before a warning
 
 
 class MergedSibling(NamedTuple):
-    """A thought that was merged into a node."""
+    """A thought that was merged into the node ``into``. ``path``: its own path."""
 
     path: Path
     handle: Any
@@ -34,7 +34,7 @@ class MergedSibling(NamedTuple):
 
     @property
     def sibling(self) -> Path:
-        """The path to that node."""
+        """The path of ``into``."""
         return Path((*self.path[:-1], self.into.thought))
 
 
@@ -44,15 +44,15 @@ class SiblingMerging:
     Parameters
     ----------
     asks : ASKS
-        α and τ of the gate.
+        α and τ.
     audit : float
-        Share of the merges that is audited, 0..1.
+        Share, 0..1, of the merges that is audited.
     task, problem, engine, account
         Of the search.
     rng : callable
-        The random stream of the search by that name.
+        Returns the random stream of the search with the given name.
     warn : callable
-        Gets a warning, as topic and message, where the audit finds much harm.
+        Called with topic and message of a warning, if merges lose too much.
     """
 
     def __init__(
@@ -74,13 +74,13 @@ class SiblingMerging:
         self._taken: Counter[int] = Counter()  # by parent
 
     def know(self, node: Node) -> None:
-        """Remember a new node, which later siblings may be similar to."""
+        """Remember a new node, to compare later siblings with it."""
         self._siblings.setdefault(node.parent or 0, []).append(node)
 
     def like(self, parent: Node, finished: bool, handle: Any) -> tuple[Node, float] | None:
-        """The sibling most like the thought at ``handle``, and their σ, if that is τ or more.
+        """The sibling most similar to the thought at ``handle`` and their σ, if σ ≥ τ; else None.
 
-        A thought that completes its path is only ever compared with such thoughts.
+        A complete path is compared with complete paths only, an incomplete one with incomplete ones.
         """
         known = [
             node for node in self._siblings.get(parent.id, ()) if node._handle is not None and node.finished == finished
@@ -92,30 +92,30 @@ class SiblingMerging:
         return max(alike, key=lambda pair: (pair[1], -pair[0].id), default=None)
 
     def take(self, path: Path, branch: str, handle: Any, into: Node, tokens: int) -> None:
-        """Book a merge. The handle is released at once or after the audit; the first merge of a search is always audited."""
+        """Count a merge, and keep its handle for an audit or release it. The first merge of a search is always audited."""
         row = self._account.ledger.sibling
         row.book_sharing(tokens)
         self._taken[into.parent or 0] += 1
-        first = row.acted == 1 and self._audit > 0  # so that no search goes without an audit
+        first = row.acted == 1 and self._audit > 0  # so that every search with merges has an audit
         if first or self._rng("audit", "sibling", branch).random() < self._audit:
             self._audited.append(MergedSibling(path, handle, into))
         else:
             self._engine.release(handle)
 
     async def audit(self) -> None:
-        """Compare audited thoughts with the nodes they were merged into; warn where all siblings were merged into one."""
+        """Compare audited thoughts with the nodes that they were merged into. Warn if all siblings became one node."""
         for parent, taken in self._taken.items():
             if taken >= ENOUGH and len(self._siblings.get(parent, ())) == 1:
                 self._warn(
                     "siblings",
-                    f"sibling sharing left one of {taken + 1} thoughts after node {parent}; raise tau, now {self._asks.tau:g}",
+                    f"sibling merging left one of {taken + 1} thoughts after node {parent}; raise tau, now {self._asks.tau:g}",
                 )
         audited, self._audited = self._audited, []
         if not audited:
             return
         try:
-            there = [alias for alias in audited if alias.into._handle is not None]
-            pairs = [(alias.handle, alias.into._handle) for alias in there]
+            there = [merge for merge in audited if merge.into._handle is not None]
+            pairs = [(merge.handle, merge.into._handle) for merge in there]
             row = self._account.ledger.sibling
             labels = await self._labels(there)
             for found, (one, other) in zip(await self._engine.divergence(pairs, self._account), labels, strict=True):
@@ -125,25 +125,25 @@ class SiblingMerging:
                 row.book_audit(kl, (not top1) if one is None or other is None else one != other, top1)
             if row.audited >= ENOUGH and 2 * row.top1 < row.audited:
                 self._warn(
-                    "sibling sharing",
-                    f"sibling sharing joins thoughts that the model goes on from differently: at {row.audited - row.top1} of "
-                    f"{row.audited} audited; raise tau, now {self._asks.tau:g}",
+                    "sibling merging",
+                    f"the next token differs after {row.audited - row.top1} of {row.audited} audited pairs of merged siblings; "
+                    f"raise tau, now {self._asks.tau:g}",
                 )
         finally:
-            for alias in audited:
-                self._engine.release(alias.handle)
+            for merge in audited:
+                self._engine.release(merge.handle)
 
     def close(self) -> None:
-        """Release the thoughts that are not audited any more."""
+        """Release the thoughts that wait for an audit."""
         while self._audited:
             self._engine.release(self._audited.pop().handle)
 
     async def _labels(self, audited: Sequence[MergedSibling]) -> list[tuple[int | None, int | None]]:
-        """Which label the model chooses after either thought; None where there is no question."""
+        """The model's likeliest label after both thoughts of each merge; None without a question."""
         requests = [
             LabelRequest(handle, question.text, tuple(question.labels))
-            for alias in audited
-            for handle, path in ((alias.handle, alias.path), (alias.into._handle, alias.sibling))
+            for merge in audited
+            for handle, path in ((merge.handle, merge.path), (merge.into._handle, merge.sibling))
             if (question := self._question(path)) is not None
         ]
         if len(requests) < 2 * len(audited):

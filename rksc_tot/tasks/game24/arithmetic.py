@@ -1,4 +1,4 @@
-"""Exact arithmetic on short expressions: a solver and a reader, both with rational numbers and neither with ``eval``."""
+"""Exact arithmetic with rational numbers: a solver, and a parser of short expressions without ``eval``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 
-LONGEST = 100  # characters of an expression; bounds the depth of the reader's recursion
+LONGEST = 100  # most characters of an expression, which limits the recursion of the parser
 NUMBER = r"-?[0-9]{1,6}(?:/[1-9][0-9]{0,5})?"
 
 _TOKEN = re.compile(r"\s*(?:([0-9]{1,6})|([-+*/()]))")
@@ -24,7 +24,7 @@ def apply(left: Fraction, op: str, right: Fraction) -> Fraction | None:
 
 
 def reachable(numbers: Sequence[Fraction | int], goal: int) -> bool:
-    """Whether ``goal`` can be made from all of ``numbers`` with + - * / in any order, fractions on the way included."""
+    """Whether ``goal`` can be made from all ``numbers`` with + - * / in any order. Intermediate results may be fractions."""
     return _reachable(tuple(sorted(map(Fraction, numbers))), Fraction(goal), set())
 
 
@@ -43,20 +43,20 @@ def _reachable(state: tuple[Fraction, ...], goal: Fraction, dead: set[tuple[Frac
 
 
 def evaluate(expression: str) -> tuple[Fraction, list[int]]:
-    """Value of an expression over whole numbers with + - * / and parentheses, and the numbers it uses, in order.
+    """The value of an expression of whole numbers, + - * / and parentheses, and its numbers in order.
 
     Raises
     ------
     ValueError
-        If it is no such expression, longer than ``LONGEST`` characters, or divides by zero.
+        If the expression is malformed, longer than ``LONGEST`` characters, or divides by zero.
     """
     if len(expression) > LONGEST:
         raise ValueError(f"longer than {LONGEST} characters")
-    reader = _Reader(list(_tokens(expression)))
-    value = reader.sum()
-    if reader.next is not None:
-        raise ValueError(f"{reader.next!r} is out of place")
-    return value, reader.numbers
+    parser = _Parser(list(_tokens(expression)))
+    value = parser.sum()
+    if parser.next is not None:
+        raise ValueError(f"{parser.next!r} is out of place")
+    return value, parser.numbers
 
 
 def _tokens(expression: str) -> Iterator[str]:
@@ -69,8 +69,8 @@ def _tokens(expression: str) -> Iterator[str]:
         at = found.end()
 
 
-class _Reader:
-    """Recursive descent: sum -> product -> factor."""
+class _Parser:
+    """A recursive-descent parser: sum, product, factor."""
 
     def __init__(self, tokens: list[str]) -> None:
         self.tokens = tokens

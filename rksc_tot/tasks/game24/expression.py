@@ -1,4 +1,4 @@
-"""Expressions in one canonical form: the same computation, in whatever order it was written, has the same text."""
+"""Expressions in canonical form: equal computations have equal texts, whatever the order of their parts."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from typing import Literal
 class Expression:
     """A number, a sum of terms, or a product of factors.
 
-    ``kind`` says which; ``front`` are the terms added or the factors multiplied, ``back`` those subtracted or divided by.
-    Nested sums and nested products are flattened and the parts ordered, so ``a - (b - c)`` and ``c + a - b`` are equal.
+    * ``kind``: which of the three.
+    * ``front``: the added terms or multiplied factors. ``back``: the subtracted terms or the divisors.
+
+    Nested sums and products are flattened and their parts are sorted, so ``a - (b - c)`` and ``c + a - b`` are equal.
     """
 
     kind: Literal["number", "+", "*"]
@@ -22,11 +24,11 @@ class Expression:
 
     @classmethod
     def number(cls, value: Fraction | int) -> Expression:
-        """A number as it was given."""
+        """The expression of one number."""
         return cls("number", Fraction(value))
 
     def combine(self, op: str, other: Expression) -> Expression:
-        """``self op other``; the caller has made sure that ``other`` is not zero in a division."""
+        """``self op other``. In a division, ``other`` must not be zero."""
         kind: Literal["+", "*"] = "+" if op in "+-" else "*"
         front, back = self._parts(kind)
         more, less = other._parts(kind)

@@ -1,4 +1,4 @@
-"""What the embedded model is asked in the game of 24."""
+"""Prompts and the value question for the embedded model in the game of 24."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ QUESTION = "try " + " ".join(TRIES) + " so"
 
 
 def prompt_text(role: str, root: State) -> str:
-    """The prompt of a role: ``steps`` proposes a step at a time, ``solve`` writes a whole chain."""
+    """The prompt of a role: ``steps`` asks for one step, ``solve`` for a whole chain."""
     return f"{role} {' '.join(map(str, root))}\n"

@@ -1,4 +1,4 @@
-"""The puzzles of the game of 24: all of them, and rows of a file."""
+"""Puzzles of the game of 24: all puzzles, and the puzzles of a file."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from rksc_tot.tasks.game24.world import (
 
 
 def all_puzzles() -> list[State]:
-    """Every multiset of four numbers 1..13 from which 24 can be reached in the model's world."""
+    """Every multiset of four numbers 1..13 that makes 24 with whole intermediate results 0..199."""
     return [p for p in combinations_with_replacement(range(1, 14), 4) if reaches(p)]
 
 
 def read_puzzles(file: Path, rows: str | None = None) -> list[State]:
-    """Puzzles of a ranked csv (columns ``Rank`` and ``Puzzles``): all, or those whose rank lies in ``rows``.
+    """The puzzles of a ranked csv with columns ``Rank`` and ``Puzzles``: all, or those with a rank in ``rows``.
 
     Raises
     ------
     ConfigError
-        If ``rows`` is no range such as ``901-1000``, or the file is not such a csv or has no puzzle there.
+        If ``rows`` is not a range such as ``901-1000``, or the file is not such a csv or has no puzzle in the range.
     """
     first, last = -math.inf, math.inf
     try:
@@ -49,13 +49,15 @@ def read_puzzles(file: Path, rows: str | None = None) -> list[State]:
     except (OSError, UnicodeError, csv.Error) as error:
         raise ConfigError(f"{str(file)!r} cannot be read: {error}", hint="give a csv in UTF-8") from None
     if not found:
-        where, hint = (f" of a rank in {rows}", "check --rows") if rows is not None else ("", "write one a line")
+        where, hint = (
+            (f" of a rank in {rows}", "check --rows") if rows is not None else ("", "write one puzzle on each line")
+        )
         raise ConfigError(f"{file.name} has no puzzle{where}", hint=hint)
     return found
 
 
 def _whole_numbers(file: Path, line: int, row: dict[str, str | None], column: str) -> list[int]:
-    """The numbers of a cell, at least one."""
+    """The numbers of a cell. Raises ConfigError if there are none."""
     cell = row[column] or ""
     try:
         numbers = [int(word) for word in cell.split()]

@@ -19,24 +19,24 @@ COUNT = 4
 USUAL: dict[str, dict[str, dict[str, Any]]] = {
     "steps": {"bfs": {"b": 5, "k": 32}, "dfs": {"k": 32, "threshold": 0.5}, "beam": {"b": 5, "k": 32}},
     "solve": {"self_consistency": {"n": 20}},
-}  # of each role: a small model finds the step that counts only among many
+}  # by role; a small model needs many samples to find a good step
 LABELS = {"sure": 20.0, "likely": 1.0, "impossible": 0.001}  # the weights of the tree-of-thoughts paper
 FIX = f"write {COUNT} whole numbers from 0 to {LARGEST}, such as 4 5 6 10"
 
 _STEP = re.compile(rf"({NUMBER}) ([-+*/]) ({NUMBER}) = ({NUMBER}) \(left: ({NUMBER}(?: {NUMBER}){{0,{COUNT - 2}}})\)")
-_LONGEST_STEP = 120  # characters; a longer line is no step
+_LONGEST_STEP = 120  # most characters of a step
 
 
 class Game24(Task):
-    """Game of 24: four numbers make 24, one step a thought, such as ``10 - 4 = 6 (left: 5 6 6)``.
+    """Game of 24: make 24 from four numbers, one step a thought, such as ``10 - 4 = 6 (left: 5 6 6)``.
 
-    Three steps are a complete path, right or not; an end of text completes nothing.
+    Three steps are a complete path, right or wrong. An end of text does not complete a path.
 
     Parameters
     ----------
     role : {"steps", "solve"}
-        What the prompt asks the embedded model for: ``steps`` proposes any legal step, for a tree search; ``solve`` writes
-        a whole chain, for one-pass strategies. Only equal texts are merged then, so each chain keeps its vote.
+        The prompt for the embedded model. ``steps`` asks for a legal step, for tree search. ``solve`` asks for a whole chain, for
+        strategies without search; only equal texts are merged then, so that each chain keeps its vote.
     """
 
     name = "game24"
@@ -46,7 +46,7 @@ class Game24(Task):
 
     def __init__(self, role: Literal["steps", "solve"] = "steps") -> None:
         if role not in ("steps", "solve"):
-            raise ConfigError(f"game24 has no role {role!r}", hint="it is 'steps' or 'solve'")
+            raise ConfigError(f"game24 has no role {role!r}", hint="give 'steps' or 'solve'")
         self.role = role
         self.usual = USUAL[role]
 
@@ -67,11 +67,11 @@ class Game24(Task):
         return numbers
 
     def prompt(self, problem: State) -> str:
-        """The prompt the embedded model was trained on."""
+        """The prompt that the embedded model was trained on."""
         return prompt_text(self.role, problem)
 
     def parse(self, problem: State, path: Path, text: str) -> Thought:
-        """A legal step from what the path has left; its state is the sorted tuple of what is left after it."""
+        """A legal step from the numbers left on the path. Its state is the sorted tuple of the numbers left after it."""
         left, op, right, result, after = _read_step(text)
         remaining = Counter(path.state if path else map(Fraction, problem))
         for number in (left, right):
@@ -82,7 +82,7 @@ class Game24(Task):
             raise Reject(f"{left} {op} {right} is not {result}")
         remaining[result] += 1
         if Counter(after) != +remaining:
-            raise Reject(f"what is left is {' '.join(map(str, sorted(remaining.elements())))}")
+            raise Reject(f"the numbers left are {' '.join(map(str, sorted(remaining.elements())))}")
         return Thought(text.strip(), tuple(sorted(after)))
 
     def is_solution(self, problem: State, path: Path) -> bool:
@@ -90,15 +90,15 @@ class Game24(Task):
         return len(path) == len(problem) - 1
 
     def answer(self, problem: State, path: Path) -> str:
-        """The steps as one expression; equal computations give equal text."""
+        """The steps as one expression in canonical form."""
         pool = [Expression.number(number) for number in problem]
         for thought in path:
             left, op, right, _, _ = _read_step(thought.text)
-            pool.append(_draw(pool, left).combine(op, _draw(pool, right)))
+            pool.append(_take(pool, left).combine(op, _take(pool, right)))
         return str(pool[-1])
 
     def check(self, problem: State, answer: object) -> bool:
-        """Whether an expression makes 24 from exactly the given numbers, in exact arithmetic; else anything is wrong."""
+        """Whether an expression makes 24 from exactly the given numbers. Anything that is not an expression is wrong."""
         if not isinstance(answer, str):
             return False
         try:
@@ -108,16 +108,16 @@ class Game24(Task):
         return value == GOAL and sorted(used) == sorted(problem)
 
     def state_key(self, problem: State, path: Path) -> Hashable | None:
-        """What is left: two ways to it are one state, except in role ``solve``."""
+        """The numbers left: paths with equal numbers left share a state. None in role ``solve``."""
         return path.state if self.role == "steps" else None
 
     def question(self, problem: State, path: Path) -> Question | None:
-        """Whether 24 can still be made, asked of the model's value role; role ``solve`` has none."""
+        """The value question, whether 24 can still be made. None in role ``solve``."""
         return Question(QUESTION, LABELS) if self.role == "steps" else None
 
 
 def whole_chains() -> Game24:
-    """Game of 24 for one-pass strategies: the prompt asks for a whole chain; only equal texts are merged."""
+    """Game of 24 for strategies without search: the prompt asks for a whole chain, and only equal texts are merged."""
     return Game24(role="solve")
 
 
@@ -127,13 +127,13 @@ def _read_step(text: str) -> tuple[Fraction, str, Fraction, Fraction, tuple[Frac
         raise Reject("the thought is empty")
     found = _STEP.fullmatch(line) if len(line) <= _LONGEST_STEP else None
     if not found:
-        raise Reject("it is not a step like '10 - 4 = 6 (left: 5 6 6)'")
+        raise Reject("it is not a step such as '10 - 4 = 6 (left: 5 6 6)'")
     left, op, right, result, after = found.groups()
     return Fraction(left), op, Fraction(right), Fraction(result), tuple(map(Fraction, after.split()))
 
 
-def _draw(pool: list[Expression], value: Fraction) -> Expression:
-    """Take the expression of that value out of the pool; of several, the first by text."""
+def _take(pool: list[Expression], value: Fraction) -> Expression:
+    """Remove and return the expression of that value, the first by text among several."""
     found = min((part for part in pool if part.value == value), key=str)
     pool.remove(found)
     return found

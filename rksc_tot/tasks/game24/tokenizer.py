@@ -1,6 +1,6 @@
-"""A lossless word-level tokenizer: every number 0..199 is one token, and text comes back letter by letter.
+"""A lossless word-level tokenizer: every number 0..199 is one token.
 
-A token carries its leading space (" 10" and "10" are two tokens), so decoding is plain concatenation.
+A token includes its leading space (" 10" and "10" are two tokens), so decoding concatenates tokens.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def vocabulary() -> list[str]:
 
 
 def build_tokenizer() -> PreTrainedTokenizerFast:
-    """The tokenizer that is saved beside the embedded model's weights."""
+    """Build the tokenizer that is saved with the embedded model's weights."""
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 

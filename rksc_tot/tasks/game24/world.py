@@ -1,7 +1,7 @@
-"""The world the embedded model lives in: whole numbers 0..199, four operations, one goal.
+"""States and steps of the embedded model's game of 24: whole numbers 0..199 and four operations.
 
-A state is the sorted tuple of the numbers that are left. A step takes two of them and puts one back.
-Everything the model is trained on (which steps are legal, which states still reach 24) is decided here, exactly.
+A state is the sorted tuple of the numbers left. A step replaces two of them by their result. These functions give the exact
+training targets: which steps are legal, and which states can still reach 24.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from functools import cache
 from typing import NamedTuple
 
 GOAL = 24
-LARGEST = 199  # every number is one token; larger results do not exist in this world
+LARGEST = 199  # every number is one token; steps with larger results are not legal
 
 State = tuple[int, ...]
 
@@ -30,7 +30,7 @@ class ArithmeticStep(NamedTuple):
 
 
 def combine(small: int, large: int, op: str) -> int | None:
-    """The one non-negative whole result of ``op`` on two numbers, or None where there is none."""
+    """The whole result 0..199 of ``op`` on two numbers, larger one first for - and /; None if there is none."""
     if op == "+":
         result = small + large
     elif op == "-":
@@ -45,7 +45,7 @@ def combine(small: int, large: int, op: str) -> int | None:
 
 
 def slots(state: State) -> Iterator[tuple[int, int, str, int | None]]:
-    """Every (i, j, op, result) with i < j, in the order the value question lists them."""
+    """Every (i, j, op, result) with i < j, in the order of the value question."""
     for i in range(len(state)):
         for j in range(i + 1, len(state)):
             for op in "+-*/":
@@ -54,7 +54,7 @@ def slots(state: State) -> Iterator[tuple[int, int, str, int | None]]:
 
 @cache
 def legal_steps(state: State) -> tuple[ArithmeticStep, ...]:
-    """All distinct steps from a state."""
+    """All distinct legal steps from a state."""
     steps = {}
     for i, j, op, result in slots(state):
         if result is None:
@@ -68,7 +68,7 @@ def legal_steps(state: State) -> tuple[ArithmeticStep, ...]:
 
 @cache
 def reaches(state: State) -> bool:
-    """Whether 24 can still be made from a state, using every number."""
+    """Whether 24 can be made from all numbers of a state."""
     if len(state) == 1:
         return state[0] == GOAL
     return any(reaches(step.after) for step in legal_steps(state))
@@ -81,7 +81,7 @@ def good_steps(state: State) -> tuple[ArithmeticStep, ...]:
 
 
 def value_label(state: State) -> str:
-    """``sure`` (two good steps or more, or at most two numbers), ``likely`` (one), ``impossible`` (none)."""
+    """``impossible`` (24 is out of reach), ``sure`` (two good steps or more, or at most two numbers), else ``likely``."""
     if not reaches(state):
         return "impossible"
     return "sure" if len(state) <= 2 or len(good_steps(state)) >= 2 else "likely"

@@ -1,4 +1,4 @@
-"""Views of a search: built on its events, or on its result, and on nothing else."""
+"""Views of searches on a terminal, made from events and results only."""
 
 from rksc_tot.views.terminal.live_tree import LiveTree
 from rksc_tot.views.terminal.report import report

@@ -1,4 +1,4 @@
-"""A fit of ArborKV, for a person to read."""
+"""Terminal report of a fit of ArborKV."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from rksc_tot.views.terminal.plain_text import one_line
 
 
 def fitted(found: Fitted) -> RenderableType:
-    """θ by feature, how well each tells what mattered from what did not, and how well all together do."""
+    """A table of θ and separation by feature, and the separation of the whole fit on held-out problems."""
     table = Table(box=None, pad_edge=False)
     table.add_column("feature")
-    for name in ("θ", "mean where it mattered", "elsewhere", "separation alone"):
+    for name in ("θ", "mean if changed", "mean if not", "separation alone"):
         table.add_column(name, justify="right")
     for feature in found.features:
         alone = "" if feature.alone is None else f"{feature.alone:.2f}"
@@ -22,7 +22,7 @@ def fitted(found: Fitted) -> RenderableType:
     table.add_row("offset", f"{found.fit.offset:.4g}")
     fit = found.fit
     basis = (
-        f"{fit.model}, task {fit.task}: {fit.samples} thoughts left out on {fit.problems} problems, one at a time; "
+        f"{fit.model}, task {fit.task}: {fit.samples} thoughts of {fit.problems} problems were left out one at a time; "
         f"{fit.changed} of them changed the outcome."
     )
     return Group(table, Text(), Text(_separation(found), style="bold"), Text(one_line(basis, 400), style="dim"))
@@ -30,6 +30,6 @@ def fitted(found: Fitted) -> RenderableType:
 
 def _separation(found: Fitted) -> str:
     if found.fit.separation is None:
-        return "separation on problems not seen: not known, as too few problems have both kinds"
+        return "separation on held-out problems: unknown, as too few problems have both kinds"
     within = "" if found.interval is None else f" ({LEVEL:.0%}: {found.interval[0]:.2f} to {found.interval[1]:.2f})"
-    return f"separation on problems not seen: {found.fit.separation:.2f}{within}; 0.5 is chance"
+    return f"separation on held-out problems: {found.fit.separation:.2f}{within}; 0.5 is chance"

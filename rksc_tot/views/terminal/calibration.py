@@ -1,4 +1,4 @@
-"""The outcome of a calibration, for a person to read."""
+"""Terminal report of a calibration."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from rksc_tot.views.terminal.plain_text import one_line
 
 
 def calibrated(calibration: Calibration) -> RenderableType:
-    """What may be decided early, what it saves and what is known of its errors; or why it may not."""
+    """A table of the accepted rules with their savings and error bounds, and the reasons for rules that were not accepted."""
     table = Table(box=None, pad_edge=False)
     table.add_column("mechanism")
-    for name in ("saves", "acted at", "flips", f"{1 - calibration.alpha:.0%} bound"):
+    for name in ("saves", "acted on", "flips", f"{1 - calibration.alpha:.0%} bound"):
         table.add_column(name, justify="right")
     remarks = []
     for name, outcome, unit in (
@@ -30,7 +30,7 @@ def calibrated(calibration: Calibration) -> RenderableType:
         remarks.append(Text(one_line(f"{name}: {_remark(outcome)}", 400)))
     guarantee = (
         f"{calibration.model}, {calibration.problems} problems, {calibration.fitting} of them to make the rules. With "
-        f"confidence {1 - calibration.alpha:g}, of the decisions taken early at most {calibration.delta:.2%} differ."
+        f"confidence {1 - calibration.alpha:g}, at most {calibration.delta:.2%} of early decisions differ from full ones."
     )
     return Group(table, Text(), *remarks, Text(one_line(guarantee, 400), style="dim"))
 
@@ -46,7 +46,7 @@ def _figures(calibration: Calibration, outcome: MechanismOutcome[Any], unit: str
 def _remark(outcome: MechanismOutcome[Any]) -> str:
     rule = outcome.rule
     if isinstance(rule, VerifySkip | RivalStop):
-        return f"confidence from {rule.confidence:g}, relative margin from {rule.margin:g}"
+        return f"confidence at least {rule.confidence:g}, relative margin at least {rule.margin:g}"
     if isinstance(rule, EntropyStable):
         return f"entropy below {rule.theta:.2g}, change below {rule.epsilon:.2g} nats"
     if isinstance(rule, Margins):

@@ -1,4 +1,4 @@
-"""A comparison as a table that fits 80 columns, and the words a row may need under it."""
+"""A comparison as a table of 80 columns, with notes on failures and missing answers below it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rksc_tot.views.terminal.plain_text import one_line
 
 
 def comparison_table(rows: Sequence[Row]) -> RenderableType:
-    """One line a contender: solved with its 95 % interval, tokens, what sharing saved, seconds."""
+    """One line for each contender: solved with its 95 % interval, tokens, prefill saved by sharing, seconds."""
     table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold")
     table.add_column("\nstrategy", overflow="fold", ratio=1)
     for title in (
@@ -42,8 +42,8 @@ def comparison_table(rows: Sequence[Row]) -> RenderableType:
     if any(row.prefill_tokens != row.distinct_tokens for row in rows):
         notes.append(
             Text(
-                "* more than the distinct tokens: some rows were computed again, after an eviction or where a path "
-                "that was stored earlier is walked again and its logits are gone",
+                "* more than the distinct tokens: some rows were computed again, after an eviction or to get the logits of "
+                "a stored path",
                 style="dim",
             )
         )
@@ -51,9 +51,9 @@ def comparison_table(rows: Sequence[Row]) -> RenderableType:
 
 
 def _unanswered(row: Row) -> Text:
-    """How many searches of a row have no answer, and why."""
+    """The number of searches without an answer, and the commonest reason."""
     [(reason, count), *more] = row.reasons.items()
-    others = f"; {len(more)} more reasons, see --json" if more else ""
+    others = f"; --json lists {len(more)} more reasons" if more else ""
     return Text(
         f"{one_line(row.strategy)}: {row.unanswered} without an answer,"
         f" {count}\N{MULTIPLICATION SIGN} {one_line(reason, 200)}{others}"
@@ -61,12 +61,12 @@ def _unanswered(row: Row) -> Text:
 
 
 def _failures(rows: Sequence[Row], most: int = 5) -> list[Text]:
-    """The problems on which searches failed, each error once."""
+    """One note for each failed problem and error."""
     found = Counter((failure.problem, failure.error) for row in rows for failure in row.failures)
     notes = [
         Text(f"{one_line(problem)}: failed in {count} row{'' if count == 1 else 's'}: {one_line(error)}")
         for (problem, error), count in found.most_common(most)
     ]
     if len(found) > most:
-        notes.append(Text(f"and {len(found) - most} more failures; --json has them all"))
+        notes.append(Text(f"and {len(found) - most} more failures; --json lists all of them"))
     return notes

@@ -1,4 +1,4 @@
-"""A tree that grows on the terminal while the search runs: the best path and the frontier open, the rest counted."""
+"""A live view of the tree: the best path and the frontier are shown, all other nodes are counted."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from rksc_tot.views.terminal.pace import Pace
 from rksc_tot.views.terminal.plain_text import one_line, plain
 from rksc_tot.views.terminal.tree_model import NodeView, TreeView
 
-TALLEST = 40  # lines of a tree that is written to a file or a pipe
-GUIDE = 4  # columns a level is indented by
-NARROWEST = 20  # columns a thought needs; a branch deeper than that is folded
+TALLEST = 40  # most lines of a tree in a file or a pipe
+GUIDE = 4  # columns of indentation a level
+NARROWEST = 20  # least columns for a thought; deeper nodes are folded
 
 
 class LiveTree:
     """Shows a search: ``with LiveTree("4 5 6 10") as live: live.update(event)``.
 
-    On a terminal the tree is redrawn in place, at most ``fps`` times a second; elsewhere it is written once, at the end.
-    Nothing needs colour: state is written in words and signs.
+    On a terminal the tree is redrawn in place, at most ``fps`` times a second. Elsewhere it is written once, at the end. All
+    information is in words and signs, never in colour alone.
 
     Parameters
     ----------
     title : str
-        Shown at the root.
+        Text of the root.
     console : rich.console.Console, optional
-        Where to write.
+        The console to write to.
     fps : float
-        Redraws a second.
+        Most redraws a second.
     redraw : bool
-        False: write the tree once, at the end, on a terminal too.
+        False: write the tree once, at the end, also on a terminal.
     """
 
     def __init__(
@@ -67,14 +67,14 @@ class LiveTree:
             self.console.print(self)
 
     def update(self, event: Event) -> None:
-        """Take in one event and redraw if it is time."""
+        """Apply one event, and redraw if the last redraw is long enough ago."""
         self.view.apply(event)
         if self._redraws and self._pace.due():
             self._live.refresh()
 
-    def settle(self, best: int) -> None:
-        """Point at the node the search has chosen."""
-        self.view.settle(best)
+    def set_best(self, best: int) -> None:
+        """Mark the path of the node that the search has chosen."""
+        self.view.set_best(best)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
         height = (options.height or console.height) - 5 if self._redraws else TALLEST
@@ -123,8 +123,9 @@ _ASCII: dict[str, Any] = {
 
 
 def _line(node: NodeView, on_best_path: bool, signs: dict[str, Any], width: int) -> Text:
-    """``▶ thought  score ×count ● answer``, right or wrong; a thought that leaves no room for the rest is cut. ``≈`` is behind a
-    thought, or before a score, that goes by approximate KV.
+    """The line of a node: ``▶ thought  score ×count ● answer``. A long thought is cut to fit the width.
+
+    ``≈`` marks a thought that was generated, or a score that was read, from approximate KV.
     """
     rest = Text("" if node.exact else f" {signs['about']}")
     if node.score is not None:
@@ -148,7 +149,7 @@ def _legend(signs: dict[str, Any], approximate: bool) -> Text:
         *([f"{signs['about']} on approximate KV"] if approximate else []),
         f"{signs['done']} answer",
         f"{signs['times']}2 reached twice",
-        "pruned: given up",
+        "pruned: dropped by the search",
         f"{signs['more']} not shown",
     ]
     return Text("   ".join(meanings), style="dim", no_wrap=True, overflow=signs["long"])

@@ -1,22 +1,22 @@
-"""How often something is shown."""
+"""A rate limit for redraws and lines of progress."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 
-LINES = 30.0  # seconds between two lines of progress where there is no terminal
+LINES = 30.0  # seconds between two lines of progress without a terminal
 
 
 class Pace:
-    """Says whether it is time again.
+    """Limits the rate of an action.
 
     Parameters
     ----------
     seconds : float
-        Least time between two of them, and before the first.
+        Least time before the first action, and between two actions.
     clock : callable
-        Seconds, from any start.
+        Returns seconds from any start.
     """
 
     def __init__(self, seconds: float = LINES, clock: Callable[[], float] = time.monotonic) -> None:
@@ -24,7 +24,7 @@ class Pace:
         self._last = clock()
 
     def due(self) -> bool:
-        """Whether the time is over; if it is, the next begins."""
+        """Whether the action is due; if so, start the next interval."""
         now = self._clock()
         if now - self._last < self._seconds:
             return False

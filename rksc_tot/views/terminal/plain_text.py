@@ -1,10 +1,10 @@
-"""Text that others wrote, made safe to show: no control characters, no markup, one line."""
+"""Makes text of a model or a user safe to show: one line, without control characters and markup."""
 
 from __future__ import annotations
 
 from rich.text import Text
 
-LONGEST = 240  # characters kept of one thought; the terminal's width cuts further
+LONGEST = 240  # most characters of one thought
 
 
 def one_line(text: str, longest: int = LONGEST) -> str:
@@ -14,5 +14,5 @@ def one_line(text: str, longest: int = LONGEST) -> str:
 
 
 def plain(text: str, style: str = "") -> Text:
-    """A rich text that shows ``text`` as it is: square brackets are no markup, and a long line ends in an ellipsis."""
+    """A rich text of ``text`` on one line, without markup; a long line ends in an ellipsis."""
     return Text(one_line(text), style=style, no_wrap=True, overflow="ellipsis")

@@ -1,4 +1,4 @@
-"""What a search found and what it cost, for a person to read."""
+"""Terminal report of a result: path, answer, ledger and settings."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from rksc_tot.views.terminal.plain_text import one_line
 
 
 def report(result: Result) -> RenderableType:
-    """The path, the answer with the task's verdict, and the ledger of a result."""
+    """The path, the answer with its verdict, the ledger and the settings of a result."""
     lines = [Text(one_line(f"{at}. {thought}")) for at, thought in enumerate(result.path, 1)]
     return Group(
         Text("path", style="bold"),
-        *(lines or [Text("(no thought was kept)")]),
+        *(lines or [Text("(no thoughts)")]),
         _answer(result),
         *_stopped(result),
         *_rejections(result),
@@ -32,8 +32,9 @@ def report(result: Result) -> RenderableType:
 
 
 def ledger_table(ledger: Ledger, inexact: int = 0, compression: Mapping[str, Any] | None = None) -> Table:
-    """The ledger, a figure a line. ``inexact``: nodes on approximate KV; ``compression``: the compression policy,
-    if there was one.
+    """The ledger as a table, one figure a line.
+
+    ``inexact``: number of nodes that were generated from approximate KV. ``compression``: settings of the compression policy.
     """
     seconds = ", ".join(f"{phase} {spent:.2f}" for phase, spent in sorted(ledger.seconds.items()))
     table = Table.grid(padding=(0, 2))
@@ -47,7 +48,7 @@ def ledger_table(ledger: Ledger, inexact: int = 0, compression: Mapping[str, Any
         *_shared(ledger),
         ("verifier", f"{ledger.verifier_tokens} tokens in {ledger.verifier_calls} calls"),
         *_early(ledger),
-        *_reduced(ledger, compression),
+        *_compressed(ledger, compression),
         ("forward passes", f"{ledger.forward_passes}"),
         ("peak KV", f"{ledger.peak_kv_bytes / 2**20:.2f} MiB{_evicted(ledger)}"),
         ("seconds", seconds or "-"),
@@ -57,7 +58,7 @@ def ledger_table(ledger: Ledger, inexact: int = 0, compression: Mapping[str, Any
 
 
 def _early(ledger: Ledger) -> list[tuple[str, str]]:
-    """What was decided early, a line for each way that was taken."""
+    """One line for each mechanism that took early decisions."""
     lines = []
     for name, row, what in (
         ("layer exit", ledger.layer_exit, f"questions, {ledger.layers_saved:.0%} of all layers not run"),
@@ -65,17 +66,17 @@ def _early(ledger: Ledger) -> list[tuple[str, str]]:
         ("rival stop", ledger.rival_stop, "nodes"),
     ):
         if row.acted:
-            otherwise = f"; {row.flips} of {row.audited} audited came out otherwise" if row.audited else ""
-            lines.append((name, f"{row.acted} {what}{otherwise}"))
+            audit = f"; {row.flips} of {row.audited} audited differ" if row.audited else ""
+            lines.append((name, f"{row.acted} {what}{audit}"))
     return lines
 
 
 def _shared(ledger: Ledger) -> list[tuple[str, str]]:
-    """What was shared though it is not the same, a line for each way that was taken."""
+    """One line for each kind of approximate sharing that was used."""
     lines = []
     for name, row, what in (
-        ("shared, phrasing", ledger.prompt_reuse, "prompts"),
-        ("shared, sibling", ledger.sibling, "thoughts"),
+        ("prompt reuse", ledger.prompt_reuse, "prompts"),
+        ("merged siblings", ledger.sibling, "thoughts"),
     ):
         if row.acted:
             found = (
@@ -83,33 +84,33 @@ def _shared(ledger: Ledger) -> list[tuple[str, str]]:
                 if row.audited
                 else ""
             )
-            flips = f"{row.flips} decisions came out otherwise" if row.audited else "; none audited"
+            flips = f"{row.flips} decisions differ" if row.audited else "; none audited"
             lines.append((name, f"{row.acted} {what}, {row.tokens} tokens{found}{flips}"))
     return lines
 
 
-def _reduced(ledger: Ledger, compression: Mapping[str, Any] | None) -> list[tuple[str, str]]:
-    """What was let go of by a compression policy, if there was one, and what was drafted on the rest."""
+def _compressed(ledger: Ledger, compression: Mapping[str, Any] | None) -> list[tuple[str, str]]:
+    """Lines on compressed KV, scores read from it, and drafts."""
     lines, kept, scores, drafts = [], ledger.compression, ledger.scores, ledger.verified
     if compression and not kept.acted:
         room = (
             "no path outgrew its budget"
             if "budget" in compression
-            else "the KV budget was not full of thoughts it may reduce"
+            else "the KV budget was never full of thoughts that may be compressed"
         )
-        lines.append(("KV reduced", f"never: {room}"))
+        lines.append(("KV compressed", f"never: {room}"))
     if kept.acted:
-        told = [f"{kept.acted} times by {kept.tokens} tokens, {kept.rows} rows computed on the rest"]
+        told = [f"{kept.acted} times, {kept.tokens} tokens dropped, {kept.rows} rows computed on compressed KV"]
         if kept.audited:
             told.append(
-                f"audited {kept.audited}: mean KL {max(0.0, kept.kl / kept.audited):.3f} nats, {kept.flips} next tokens otherwise"
+                f"audited {kept.audited}: mean KL {max(0.0, kept.kl / kept.audited):.3f} nats, {kept.flips} next tokens differ"
             )
-        lines.append(("KV reduced", "; ".join(told)))
+        lines.append(("KV compressed", "; ".join(told)))
     if scores.acted:
-        told = [f"{scores.acted} answers to the verifier read on approximate KV"]
+        told = [f"{scores.acted} label questions answered on approximate KV"]
         if scores.audited:
             mean = scores.kl / scores.audited
-            told.append(f"audited {scores.audited}: mean KL {mean:.3f} nats, {scores.flips} likeliest labels otherwise")
+            told.append(f"audited {scores.audited}: mean KL {mean:.3f} nats, {scores.flips} likeliest labels differ")
         lines.append(("scores", "; ".join(told)))
     if drafts.drafted:
         lines.append(
@@ -149,19 +150,19 @@ def _answer(result: Result) -> Text:
 
 
 def _approximate(node: Node) -> list[str]:
-    """What of a node goes by approximate KV."""
+    """Which of ``written`` and ``scored`` used approximate KV."""
     return [what for what, exact in (("written", node.exact), ("scored", node.score_exact)) if not exact]
 
 
 def _stopped(result: Result) -> list[Text]:
-    """What ended the search before it was finished, where that has not been said with the answer."""
+    """Why the search with an answer stopped early, if it did."""
     if result.answer is None or result.stopped == "finished":
         return []
     return [Text(f"stopped: {one_line(result.stopped)}", style="yellow")]
 
 
 def _rejections(result: Result) -> list[Text]:
-    """What thoughts were turned away for most often; the two commonest reasons where there is no answer."""
+    """The commonest reason for rejected thoughts; the two commonest if there is no answer."""
     common = list(result.rejections.items())[: 2 if result.answer is None else 1]
     return [Text(f"rejected {count}\N{MULTIPLICATION SIGN}: {one_line(reason)}") for reason, count in common]
 
@@ -178,13 +179,13 @@ def _settings(result: Result) -> str:
 
 
 def _memory(result: Result) -> list[str]:
-    """How the engine held KV, where not all of it stays."""
+    """Compression, lossless drafting and offload of the engine, if they are on."""
     compression, lossless, offload = (result.numerics.get(name) for name in ("compression", "lossless", "offload"))
     found = [f"compression {_policy(compression)}"] if isinstance(compression, Mapping) else []
     return [*found, *(["lossless"] if lossless else []), *([f"offload to {offload}"] if offload else [])]
 
 
 def _policy(compression: Mapping[str, Any]) -> str:
-    """A compression policy with its settings, but for what it was fitted to."""
+    """A compression policy with its settings except its fit."""
     settings = ", ".join(f"{name}={value}" for name, value in compression.items() if name not in ("name", "fit"))
     return f"{compression.get('name', '')}({settings})"

@@ -1,4 +1,4 @@
-"""A run of many searches: its progress, and its summary."""
+"""Progress and summary of a run of many searches."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from rksc_tot.engine.base import Engine, Usage
 from rksc_tot.views.terminal.pace import Pace
 from rksc_tot.views.terminal.plain_text import one_line
 
-REASONS = 3  # that a summary names
+REASONS = 3  # most reasons a line of the summary
 
 
 @contextmanager
 def run_progress(
     tally: Tally, engine: Engine, console: Console, shown: bool, pace: Pace | None = None
 ) -> Iterator[Callable[[], None]]:
-    """Progress while the block runs; call what it yields after each outcome.
+    """Show progress during the block. Yields a function to call after each outcome.
 
-    On a terminal that is a bar with the time left, and figures under it. Elsewhere it is a line of figures now and then, at
-    the ``pace``.
+    On a terminal, the progress is a bar with the time left and figures below it. Elsewhere, it is a line of figures at the rate
+    of ``pace``.
     """
     view, pace = _View(tally, engine), pace or Pace()
 
@@ -47,7 +47,7 @@ def run_progress(
 
 
 class _View:
-    """Bar and figures, drawn anew a few times a second, whatever the searches are doing."""
+    """Bar and figures, redrawn a few times a second."""
 
     def __init__(self, tally: Tally, engine: Engine) -> None:
         self._tally, self._engine = tally, engine
@@ -61,7 +61,7 @@ class _View:
         return Group(self._bar, Text(self._figures()))
 
     def line(self) -> str:
-        """How far the run is, and its figures."""
+        """The number of finished problems and the figures, on one line."""
         total = "" if self._tally.total is None else f" of {self._tally.total}"
         return f"{self._tally.finished}{total} problems, {self._figures()}"
 
@@ -70,7 +70,7 @@ class _View:
 
 
 def figures(tally: Tally, before: Usage, now: Usage, seconds: float) -> str:
-    """How fast a run is, how full its passes are, what sharing saves, how much KV is in use, what was solved so far."""
+    """Figures of a run on one line: speed, rows a pass, prefill saved, KV in use, problems solved, failed and refused."""
     passes = now.passes - before.passes
     budget = "" if now.kv_budget is None else f" of {now.kv_budget / 2**20:.0f}"
     parts = [
@@ -87,14 +87,16 @@ def figures(tally: Tally, before: Usage, now: Usage, seconds: float) -> str:
 
 
 def record_of_run(tally: Tally, earlier: RunProgress, seconds: float) -> dict[str, Any]:
-    """What all problems of a file have come to, as plain values.
+    """Totals over all problems of a file, as plain values.
 
-    ``problems``: of the file; each is ``done``, ``cut`` by a budget of the run, or ``not_started``, which includes interrupted
-    ones. Of those done, ``earlier`` are of runs before this one, ``now`` of this one; ``solved`` have a right answer, None
-    where the task checked none; ``wrong``; ``unanswered``; ``refused``: by the task; ``failed``; ``limited``: stopped by their
-    own budget. ``reasons``: why problems have no answer, by verdict, the commonest first.
-    ``tokens`` (sampled), ``prefill_saved``, ``approximate`` (problems with thoughts or scores on approximate KV), ``seconds``
-    and ``stopped`` are of this run alone.
+    * ``problems``: number in the file. Each one is ``done``, ``cut`` by a budget of the run, or ``not_started``, which includes
+      interrupted ones.
+    * ``earlier``, ``now``: problems done in earlier runs, and in this run.
+    * ``solved``: problems with a right answer, None if the task checked none. ``wrong``, ``unanswered``, ``refused``, ``failed``:
+      problems with that verdict. ``limited``: problems that their own budget stopped.
+    * ``reasons``: why problems have no answer, by verdict, the commonest first.
+    * ``tokens``: sampled tokens. ``prefill_saved``: 0..1. ``approximate``: problems with thoughts or scores on approximate KV.
+      ``seconds``, ``stopped``. All of these are of this run alone.
     """
     total = (tally.total or 0) + earlier.done
     reasons = {
@@ -125,7 +127,7 @@ def record_of_run(tally: Tally, earlier: RunProgress, seconds: float) -> dict[st
 
 
 def run_summary(record: Mapping[str, Any]) -> Table:
-    """What :func:`record_of_run` gave, a figure a line; what is zero and need not be is left out."""
+    """The record of :func:`record_of_run` as a table, one figure a line. Verdicts with no problem are left out."""
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim")
     table.add_column(overflow="fold")
@@ -156,7 +158,7 @@ def run_summary(record: Mapping[str, Any]) -> Table:
 
 
 def _counted(record: Mapping[str, Any], key: str) -> str:
-    """How many problems came out so, and the commonest reasons, a line each."""
+    """The number of problems with a verdict, and the commonest reasons, one a line."""
     reasons = list(record["reasons"].get(key, {}).items())
     lines = [f"{count}\N{MULTIPLICATION SIGN} {one_line(reason, 200)}" for reason, count in reasons[:REASONS]]
     more = [f"and {len(reasons) - REASONS} more reasons"] if len(reasons) > REASONS else []

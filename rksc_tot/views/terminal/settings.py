@@ -1,4 +1,4 @@
-"""The settings of a strategy, a verifier, a task or a compression policy, for a person to choose."""
+"""Lists the settings of strategies, verifiers, tasks and compression policies."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from pydantic.fields import FieldInfo
 from rksc_tot.api.setup import usual_settings
 from rksc_tot.core.task import Task
 
-KINDS = {"int": "whole number", "float": "number", "str": "text", "bool": "true or false", "ArborFit": "file"}
+KINDS = {"int": "whole number", "float": "number", "str": "string", "bool": "true or false", "ArborFit": "file"}
 BOUNDS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
 
 
 def setting_lines(plug_in: object, base: type) -> list[str]:
-    """A line ``name=default  range: what it means`` for each setting a plug-in has beyond those of its ``base``.
+    """A line ``name=default  range: meaning`` for each setting of a plug-in that its ``base`` does not have.
 
-    For a task: a line for each strategy that has other settings than its defaults on it.
+    For a task: a line for each strategy in ``task.usual``.
     """
     if isinstance(plug_in, Task):
         return [
@@ -33,9 +33,7 @@ def setting_lines(plug_in: object, base: type) -> list[str]:
     return [
         f"{name}={_written(value)}  {_range(fields[name])}"
         for name, value in own.items()
-        if all(
-            one is None or isinstance(one, str | int | float) for one in _members(value)
-        )  # a function is nothing to type in
+        if all(one is None or isinstance(one, str | int | float) for one in _members(value))  # others have no text form
     ]
 
 
@@ -44,7 +42,7 @@ def _members(value: object) -> tuple[object, ...]:
 
 
 def _written(value: object) -> str:
-    """A value as the command line has it; of a text, with quotes."""
+    """A value as the command line takes it, a string in quotes."""
     return json.dumps(value, separators=(",", ":")) if isinstance(value, tuple) else repr(value)
 
 

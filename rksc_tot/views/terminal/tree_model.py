@@ -1,4 +1,4 @@
-"""What a search looks like so far: a small model fed by events, in constant time an event and level."""
+"""A model of the tree of a running search, updated by events in O(depth) time each."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from rksc_tot.core.events import Added, BudgetHit, Event, Finished, Merged, Prun
 
 @dataclass(slots=True)
 class NodeView:
-    """A node as the view knows it. ``exact``, ``score_exact``: as in :class:`~rksc_tot.core.tree.Node`. ``below``
-    counts what lies
-    under it: nodes, pruned, rejected, merged.
+    """A node of the view.
+
+    ``exact``, ``score_exact``: as in :class:`~rksc_tot.core.tree.Node`. ``below``: number of nodes, pruned nodes, rejected and
+    merged thoughts under it.
     """
 
     id: int
@@ -29,42 +30,42 @@ class NodeView:
 
 
 class TreeView:
-    """The tree of a running search. Feed it with :meth:`apply`; read ``nodes``, ``children``, :meth:`open_nodes`."""
+    """The tree of a running search. Update it with :meth:`apply`; read ``nodes``, ``children``, :meth:`open_nodes`."""
 
     def __init__(self) -> None:
         self.nodes: dict[int, NodeView] = {0: NodeView(0, None, 0, "")}
         self.children: dict[int, list[int]] = defaultdict(list)
         self.stopped = ""
         self.approximate = False
-        """Whether anything goes by approximate KV."""
+        """Whether a node or a score used approximate KV."""
         self._frontier: set[int] = {0}
         self._finished: set[int] = set()
-        self._settled: int | None = None
+        self._best: int | None = None
 
     @property
     def totals(self) -> Counter[str]:
-        """Counts over the whole tree: ``nodes`` (beside the root), ``pruned``, ``rejected``, ``merged``."""
+        """Counts over the whole tree: ``nodes`` (without the root), ``pruned``, ``rejected``, ``merged``."""
         return self.nodes[0].below
 
     @property
     def best(self) -> int:
-        """The node to point at: the settled one, else the best complete one, else the best deepest one alive."""
-        if self._settled is not None:
-            return self._settled
+        """The chosen node; without one the best complete node; without one the best of the deepest nodes not pruned."""
+        if self._best is not None:
+            return self._best
         if self._finished:
-            return max(self._finished, key=lambda id: (self._worth(id), -id))
-        return max(self._alive(), key=lambda id: (self.nodes[id].depth, self._worth(id), -id), default=0)
+            return max(self._finished, key=lambda id: (self._score(id), -id))
+        return max(self._alive(), key=lambda id: (self.nodes[id].depth, self._score(id), -id), default=0)
 
-    def settle(self, best: int) -> None:
-        """Fix the node to point at, once the search has decided."""
+    def set_best(self, best: int) -> None:
+        """Set the node that the search has chosen."""
         if best in self.nodes:
-            self._settled = best
+            self._best = best
 
     def apply(self, event: Event) -> None:
-        """Take in one event; an event about a node that was never added is passed over."""
+        """Apply one event. Events about unknown nodes are ignored."""
         match event:
             case Added(node=node):
-                if node.id in self.nodes:  # the root announces itself
+                if node.id in self.nodes:  # the root has an event too
                     return
                 parent = node.parent or 0
                 self.nodes[node.id] = NodeView(
@@ -108,17 +109,17 @@ class TreeView:
         return found[::-1]
 
     def open_nodes(self, lines: int) -> set[int]:
-        """The nodes worth a line each: the best path, then the frontier from its best, as long as ``lines`` last."""
+        """The nodes to show, at most about ``lines``: the best path, then the frontier, best nodes first."""
         opened = set(self.lineage(self.best))
-        for id in sorted(self._alive(), key=lambda id: (-self._worth(id), id)):
-            way = set(self.lineage(id)) - opened
-            if len(opened) + len(way) > lines:
+        for id in sorted(self._alive(), key=lambda id: (-self._score(id), id)):
+            new = set(self.lineage(id)) - opened
+            if len(opened) + len(new) > lines:
                 break
-            opened |= way
+            opened |= new
         return opened
 
     def folded(self, id: int, opened: set[int]) -> Counter[str]:
-        """What is not shown under a node: its closed children and all below them."""
+        """Counts of what is hidden under a node: its children that are not shown, and all below them."""
         hidden: Counter[str] = Counter()
         closed = [child for child in self.children[id] if child not in opened]
         for child in closed:
@@ -134,7 +135,7 @@ class TreeView:
     def _alive(self) -> list[int]:
         return [id for id in self._frontier if all(self.nodes[at].pruned is None for at in self.lineage(id))]
 
-    def _worth(self, id: int) -> float:
+    def _score(self, id: int) -> float:
         score = self.nodes[id].score
         return float("-inf") if score is None else score
 

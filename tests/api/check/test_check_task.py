@@ -87,10 +87,10 @@ CHAT = [{"role": "user", "content": "hi"}]
         ({"parse": lambda problem, path, text: _fail(SystemExit(0))}, "parse", "parse raised SystemExit"),
         ({"question": lambda problem, path: _fail(SystemExit(0))}, "question", "question raised SystemExit"),
         ({"question": lambda problem, path: Question("?", {"a": 10**400, "b": 1})}, "question", "not a finite number"),
-        ({"validate": lambda problem: object()}, "validate", "has an address in its str()"),
+        ({"validate": lambda problem: object()}, "validate", "has a memory address in its str()"),
         ({"parse": lambda problem, path, text: Thought(text, int(text))}, "parse", "parse raised ValueError"),
         ({"parse": lambda problem, path, text: Thought(text)}, "parse", "accepts an empty text"),
-        ({"parse": lambda problem, path, text: _fail(Reject("no"))}, "path", "no thought could be parsed"),
+        ({"parse": lambda problem, path, text: _fail(Reject("no"))}, "path", "no thought was parsed"),
         ({"state_key": lambda problem, path: []}, "state_key", "cannot be hashed"),
         (
             {"state_key": lambda problem, path: [] if path else None},
@@ -113,11 +113,11 @@ CHAT = [{"role": "user", "content": "hi"}]
         ({"question": lambda problem, path: Question("?", {"a": "a lot"})}, "question", "not a finite number"),
         ({"answer": lambda problem, path: path[5].text}, "answer", "answer raised IndexError"),
         ({"check": lambda problem, answer: "yes"}, "check", "not True, False or None"),
-        ({"check": lambda problem, answer: None}, "check", "cannot tell"),
+        ({"check": lambda problem, answer: None}, "check", "check returned None"),
         ({"check": lambda problem, answer: 1 / 0}, "check", "check raised ZeroDivisionError"),
         ({"mode": "propose", "propose_prompt": lambda problem, path: None}, "propose_prompt", "neither a string"),
         ({"mode": "propose", "split": lambda problem, path, reply: reply}, "split", "not a list of thoughts"),
-        ({"mode": "propose", "split": lambda problem, path, reply: []}, "split", "finds no thought"),
+        ({"mode": "propose", "split": lambda problem, path, reply: []}, "split", "returned no thought"),
     ],
 )
 def test_what_is_wrong_is_said_once_in_a_sentence_with_the_value(options, what, words):
@@ -138,7 +138,7 @@ def test_chat_prompts_are_prompts():
         (
             "nonsense\n",
             {"parse": lambda problem, path, text: _fail(Reject("no number"))},
-            "which the model wrote: no number",
+            "parse rejects the model's text ",
         ),
         ("x" * 200, {}, "was cut off at max_thought_tokens 128"),
     ],
@@ -167,7 +167,7 @@ def test_with_an_engine_a_thought_is_sampled_and_parsed(reply, options, words):
         ),
         (
             {"is_solution": lambda problem, path: False, "max_thoughts": 4},
-            "missing", "is_solution", "never true in 4 thoughts",
+            "missing", "is_solution", "is_solution was False on all 4 thoughts",
         ),
         ({"answer": lambda problem, path: path[2].text[9]}, "error", "answer", "answer raised IndexError"),
     ],
@@ -187,7 +187,7 @@ def test_with_an_engine_the_greedy_path_is_followed_to_its_end(options, level, w
         (
             lambda *asked: {"yes": 0.2, "no": 0.1},
             "missing",
-            "the model gave 70% to something else than the labels 'yes', 'no'",
+            "the model gave 70% of its probability to tokens outside the labels 'yes', 'no'",
         ),
     ],
 )

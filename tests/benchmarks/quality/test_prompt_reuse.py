@@ -8,7 +8,7 @@ from rksc_tot.policies.asks import Signals
 
 
 def branch(lead, same, problem=0, kl=0.1, tokens=100, reused=80, wording="w"):
-    return Branch(problem, False, wording, tokens, 5, reused, Signals(0.5, lead, 0.1, 1.0, 0.02), kl, same)
+    return Branch(problem, False, wording, tokens, 5, reused, Signals(0.5, lead, 1.0, 0.5), kl, same)
 
 
 def test_rank_correlation_is_spearmans_with_ties_averaged():
@@ -20,8 +20,8 @@ def test_rank_correlation_is_spearmans_with_ties_averaged():
 
 def test_the_loosest_threshold_is_the_last_that_agrees_enough():
     ranked = [branch(200 - n, True) for n in range(150)] + [branch(10, False), branch(9, False)]
-    assert _loosest(ranked, "lead") == 10  # one flip in 151 is within 1 %, two in 152 are not
-    assert _loosest([branch(3, False), branch(2, True)], "lead") == math.inf
+    assert _loosest(ranked, "safety") == 10  # one flip in 151 is within 1 %, two in 152 are not
+    assert _loosest([branch(3, False), branch(2, True)], "safety") == math.inf
 
 
 def test_what_is_sent_back_counts_as_nothing_reused():
@@ -43,11 +43,11 @@ def test_a_promise_needs_branches_enough_and_stops_at_the_first_failure():
         return {"threshold": threshold}
 
     calm = [branch(1000 - n, True) for n in range(310)]
-    assert _certified(calm, "lead", 0.01, outcome) == {"accepted": 1, "threshold": 1000 - 309}
-    assert "299 are needed" in _certified(calm[:298], "lead", 0.01, outcome)["refused"]
-    assert "1 flips" in _certified([branch(2000, False), *calm], "lead", 0.01, outcome)["refused"]
+    assert _certified(calm, "safety", 0.01, outcome) == {"accepted": 1, "threshold": 1000 - 309}
+    assert "299 are needed" in _certified(calm[:298], "safety", 0.01, outcome)["refused"]
+    assert "1 flips" in _certified([branch(2000, False), *calm], "safety", 0.01, outcome)["refused"]
     late = [*calm[:300], branch(1, False), *[branch(0, True)] * 300]
-    assert _certified(late, "lead", 0.01, outcome) == {"accepted": 1, "threshold": 1000 - 299}
+    assert _certified(late, "safety", 0.01, outcome) == {"accepted": 1, "threshold": 1000 - 299}
 
 
 def test_harm_is_learnt_from_other_problems_than_it_is_judged_on():
@@ -58,7 +58,7 @@ def test_harm_is_learnt_from_other_problems_than_it_is_judged_on():
         for wording in "ab"
     ]
     figures = measure(dict.fromkeys((0, 4), branches))
-    assert figures["gate_rank_correlation"]["harm"] > 0.8
+    assert figures["gate_rank_correlation"]["safety"] > 0.8
     assert figures["reuse_asks"] == 0.8
     assert figures["of"] == 16
 

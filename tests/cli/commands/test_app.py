@@ -19,7 +19,7 @@ from rksc_tot.core.task import Question, Task
 from rksc_tot.core.tree import ReasoningTree
 from rksc_tot.engine.mock.engine import MockEngine
 from rksc_tot.evaluation import choose_contenders
-from rksc_tot.policies.compression.base import KEEP
+from rksc_tot.policies.compression.base import COMPRESSION_POLICIES
 from rksc_tot.strategies import BFS, STRATEGIES
 from rksc_tot.tasks import TASKS
 from rksc_tot.tasks.game24.task import Game24
@@ -99,7 +99,7 @@ def test_settings_of_the_strategy_override_the_usual_ones():
         (["solve", "game24", "4 5 six 10"], "'six' is not a whole number"),
         (["solve", "game24", ""], "0 numbers"),
         (["compare", "game24", "1 1 1 1"], "every search failed"),
-        (["compare", "game24", "4", "5", "6", "10"], 'a problem of several words goes in quotes, such as "4 5 6 10"'),
+        (["compare", "game24", "4", "5", "6", "10"], 'put a problem of several words in quotes, such as "4 5 6 10"'),
     ],
 )
 def test_a_problem_that_does_not_fit_is_an_error_of_one_sentence(args, says):
@@ -130,7 +130,7 @@ def test_a_problem_that_does_not_fit_is_an_error_of_one_sentence(args, says):
         (["compare", "game24", PUZZLE, "--only", BEST], "needs 'ToT-BFS b=5' and 'self-consistency n=20'"),
         (["compare", "game24", PUZZLE, "10 6 5 4"], "'10 6 5 4' is the same problem as '4 5 6 10'"),
         (["compare", "chess", "e4"], "no task 'chess'"),
-        (["compare", "game24"], "nothing to compare on"),
+        (["compare", "game24"], "no problems to compare on"),
         (["compare", "game24", PUZZLE, "--held-out"], "problems and --held-out"),
         (["compare", "game24", "--puzzles", "no/such.csv"], "no/such.csv"),
         (["compare", "game24", PUZZLE, "--rows", "1-2"], "--rows 1-2 without a file"),
@@ -155,7 +155,7 @@ def test_wrong_usage_is_exit_code_2(args):
 def test_a_problem_that_begins_with_a_minus_is_told_how_to_be_given(command):
     result = run(command, "game24", "-4 5 6 10")
     assert result.exit_code == USAGE
-    assert "A problem that begins with - goes last, after --" in " ".join(result.stderr.replace("│", "").split())
+    assert "Put a problem that begins with - last, after --" in " ".join(result.stderr.replace("│", "").split())
     assert "is not a whole number" in assert_one_sentence(run("solve", "game24", "--", "-4 5 6 10"))
 
 
@@ -330,7 +330,7 @@ def test_ctrl_c_in_a_comparison_shows_the_rows_that_are_done(monkeypatch):
 
 @pytest.mark.parametrize(
     ("command", "names"),
-    [("tasks", TASKS), ("strategies", STRATEGIES), ("verifiers", VERIFIERS), ("policies", KEEP)],
+    [("tasks", TASKS), ("strategies", STRATEGIES), ("verifiers", VERIFIERS), ("policies", COMPRESSION_POLICIES)],
     ids=lambda x: str(x)[:9],
 )
 def test_lists_name_everything_with_a_line_each(command, names):
@@ -345,8 +345,8 @@ def test_every_setting_that_can_be_set_is_listed_with_its_default_and_range():
         for setting, default in STRATEGIES.make(name).model_dump().items():
             assert f"{setting}={default!r}  " in said
     said = run("policies").stdout
-    for name in KEEP.names():
-        for setting in {*type(KEEP.make(name)).model_fields} - {"seed"}:
+    for name in COMPRESSION_POLICIES.names():
+        for setting in {*type(COMPRESSION_POLICIES.make(name)).model_fields} - {"seed"}:
             assert f" {setting}=" in said
     assert "theta=[1.0,0.0,1.0]  list of 3: of search value, boundary entropy and attention\n" in said
     assert "fit=None  file: of `rksc-tot fit arborkv`" in said
@@ -373,7 +373,7 @@ def test_every_row_of_a_comparison_can_be_chosen_by_the_label_it_is_listed_with(
 def test_words_without_quotes_are_told_to_take_some():
     result = run("solve", "game24", *PUZZLE.split())
     assert result.exit_code == USAGE
-    assert 'a problem of several words goes in quotes, such as "4 5 6 10"' in " ".join(
+    assert 'put a problem of several words in quotes, such as "4 5 6 10"' in " ".join(
         result.stderr.replace("│", "").split()
     )
 

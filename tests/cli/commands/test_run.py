@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from rksc_tot.api.jsonl import read_results
+from rksc_tot.api.jsonl_reader import read_results
 from rksc_tot.api.solve import solve
 from rksc_tot.cli.commands import app as cli
 from rksc_tot.cli.exits import FAILED, INTERRUPTED, NOT_SOLVED, USAGE
@@ -190,7 +190,7 @@ def test_an_engine_that_breaks_ends_the_run_and_what_it_took_with_it_is_done_aga
     result = run(quoted([*PUZZLES, "1 1 3 8", "3 3 8 8"]), "--concurrency", "1")
     assert result.exit_code == FAILED
     assert "the writer raised ZeroDivisionError" in result.stderr
-    assert "go on with: rksc-tot " in result.stderr
+    assert "resume with: rksc-tot " in result.stderr
     monkeypatch.setattr("rksc_tot.cli.engine.open_engine", lambda *_: player())
     assert run(quoted([*PUZZLES, "1 1 3 8", "3 3 8 8"]), "--resume").exit_code == 0
     assert not any(line["failure"] for line in results())
@@ -207,22 +207,22 @@ def no_model(monkeypatch):
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ("{", "line 2 is no JSON"),
-        ("4 5 6 10", "line 2 is no JSON"),
+        ("{", "line 2 is not JSON"),
+        ("4 5 6 10", "line 2 is not JSON"),
         ("24", "line 2 has no problem"),
         ("null", "line 2 has no problem"),
         ('["4 5 6 10"]', "line 2 has no problem"),
         ('{"puzzle": "4 5 6 10"}', "line 2 has no problem"),
-        ('{"problem": NaN}', "line 2 is no JSON"),
-        ('{"problem": "x", "id": null}', "line 2 has the id None, which is neither a text nor a whole number"),
+        ('{"problem": NaN}', "line 2 is not JSON"),
+        ('{"problem": "x", "id": null}', "line 2 has the id None, which is neither a string nor a whole number"),
         ('{"problem": "x", "id": 1.5}', "line 2 has the id 1.5"),
         ('{"problem": "x", "id": true}', "line 2 has the id True"),
-        ('{"problem": "x", "id": 1}', "line 2 has the id 1 of line 1"),
-        ('{"problem": "x", "id": "1"}', "line 2 has the id '1' of line 1"),
+        ('{"problem": "x", "id": 1}', "line 2 repeats the id 1 of line 1"),
+        ('{"problem": "x", "id": "1"}', "line 2 repeats the id '1' of line 1"),
         ('{"problem": "x", "result": 1}', "line 2 has the key 'result'"),
         ("[" * 99999, "line 2 is nested more than 100 deep"),
-        ('"' + "9" * 5 + '" 1', "line 2 is no JSON"),
-        ("9" * 5000, "line 2 is no JSON"),
+        ('"' + "9" * 5 + '" 1', "line 2 is not JSON"),
+        ("9" * 5000, "line 2 is not JSON"),
     ],
 )
 def test_a_broken_line_is_named(no_model, line, says):
@@ -231,7 +231,7 @@ def test_a_broken_line_is_named(no_model, line, says):
 
 
 def test_the_first_few_broken_lines_are_named_and_the_others_counted(no_model):
-    assert_refused(run(problems(*"abcdef")), "line 1 is no JSON; line 2 is no JSON; line 3 is no JSON; and 3 more")
+    assert_refused(run(problems(*"abcdef")), "line 1 is not JSON; line 2 is not JSON; line 3 is not JSON; and 3 more")
 
 
 @pytest.mark.parametrize("content", [b"", b"\n \n", b"\xef\xbb\xbf"])
@@ -251,7 +251,7 @@ def test_files_that_cannot_be_read_or_written_are_refused(no_model):
 
 def test_results_that_are_there_are_not_written_over(no_model):
     Path("r.jsonl").write_text("precious", encoding="utf-8")
-    assert_refused(run(quoted()), "'r.jsonl' is there already", "--resume")
+    assert_refused(run(quoted()), "'r.jsonl' already exists", "--resume")
     assert Path("r.jsonl").read_text(encoding="utf-8") == "precious"
 
 
@@ -315,16 +315,16 @@ def test_what_results_do_not_depend_on_may_change_when_a_run_is_gone_on_with():
 @pytest.mark.parametrize(
     ("args", "says"),
     [
-        (["--seed", "1"], "found with seed 0, not 1"),
-        (["--set", "k=7"], "found with strategy {'name': 'bfs', 'b': 2, 'k': 6}, not"),
-        (["--verifier", "random"], "found with verifier {'name': 'lm_value'}, not {'name': 'random'}"),
-        (["--temperature", "0.5"], "found with sampling {'temperature': 1.0, "),
-        (["--max-nodes", "9"], "found with budget {}, not {'nodes': 9}"),
-        (["--max-kv", "1MiB"], "found with budget {}, not {'kv_bytes': 1048576}"),
-        (["--model", "other"], "found with model 'embedded', not 'other'"),
-        (["--dtype", "bfloat16"], "found with dtype 'float32', not 'bfloat16'"),
-        (["--trees"], "found with trees False, not True"),
-        (["--calibration", "embedded"], "found with rksc None, not"),
+        (["--seed", "1"], " has seed 0, not 1"),
+        (["--set", "k=7"], " has strategy {'name': 'bfs', 'b': 2, 'k': 6}, not"),
+        (["--verifier", "random"], " has verifier {'name': 'lm_value'}, not {'name': 'random'}"),
+        (["--temperature", "0.5"], " has sampling {'temperature': 1.0, "),
+        (["--max-nodes", "9"], " has budget {}, not {'nodes': 9}"),
+        (["--max-kv", "1MiB"], " has budget {}, not {'kv_bytes': 1048576}"),
+        (["--model", "other"], " has model 'embedded', not 'other'"),
+        (["--dtype", "bfloat16"], " has dtype 'float32', not 'bfloat16'"),
+        (["--trees"], " has trees False, not True"),
+        (["--calibration", "embedded"], " has rksc None, not"),
     ],
 )
 def test_other_settings_than_those_of_before_are_refused(monkeypatch, args, says):
@@ -338,19 +338,19 @@ def test_other_settings_than_those_of_before_are_refused(monkeypatch, args, says
 def test_a_run_is_not_gone_on_with_by_another_setting_of_the_same_verifier():
     run(quoted(), "--verifier", "likelihood")
     refused = run(quoted(), "--resume", "--verifier", "likelihood:of=path")
-    assert_refused(refused, "found with verifier {'name': 'likelihood', 'of': 'thought'}, not", "'of': 'path'")
+    assert_refused(refused, " has verifier {'name': 'likelihood', 'of': 'thought'}, not", "'of': 'path'")
 
 
 def test_a_run_is_not_gone_on_with_by_another_version(monkeypatch):
     run(quoted())
     monkeypatch.setattr("rksc_tot.cli.commands.run.__version__", "0.0.0")
-    assert_refused(run(quoted(), "--resume"), f"found with rksc_tot '{__version__}', not '0.0.0'")
+    assert_refused(run(quoted(), "--resume"), f" has rksc_tot '{__version__}', not '0.0.0'")
 
 
 @pytest.mark.parametrize("content", ["x\n", "{}\n", '"4 5 6 10"\n', "[]\n", '{"id": 1, "problem": "4 5 6 10"}\n'])
 def test_a_file_of_something_else_is_refused_and_left_alone(no_model, content):
     Path("r.jsonl").write_text(content, encoding="utf-8")
-    assert_refused(run(quoted(), "--resume"), "'r.jsonl', line 1 is no result")
+    assert_refused(run(quoted(), "--resume"), "'r.jsonl', line 1 is not a result")
     assert Path("r.jsonl").read_text(encoding="utf-8") == content
 
 
@@ -386,7 +386,7 @@ def test_a_budget_of_the_run_stops_it_and_the_rest_can_be_gone_on_with():
     assert sum(line["result"]["ledger"]["nodes"] for line in lines) <= 30
     assert [line["verdict"] for line in lines].count("cut") == record["cut"]
     assert [line["verdict"] for line in lines].count("right") == record["solved"]
-    assert "go on with: rksc-tot " in result.stderr
+    assert "resume with: rksc-tot " in result.stderr
     assert run(quoted(), "--resume").exit_code == 0
     assert results() == expected
 
@@ -461,7 +461,7 @@ def test_a_line_that_is_no_result_is_named_by_the_reader(change):
     run(quoted(PUZZLES[:2]))
     first, second = Path("r.jsonl").read_text(encoding="utf-8").splitlines()
     Path("r.jsonl").write_text(f"{first}\n{json.dumps(json.loads(second) | change)}\n", encoding="utf-8")
-    with pytest.raises(ConfigError, match=r"^'r.jsonl', line 2 is no result"):
+    with pytest.raises(ConfigError, match=r"^'r.jsonl', line 2 is not a result"):
         list(read_results("r.jsonl"))
     with pytest.raises(ConfigError, match="cannot be read"):
         list(read_results("none.jsonl"))
@@ -499,7 +499,7 @@ def test_ctrl_c_leaves_whole_lines_and_says_how_to_go_on(monkeypatch):
     before = signal.getsignal(signal.SIGINT)
     result = run(quoted(), "--concurrency", "2")
     assert result.exit_code == INTERRUPTED
-    assert "go on with: rksc-tot run --resume game24 'p q.jsonl' --out r.jsonl\n" in result.stderr
+    assert "resume with: rksc-tot run --resume game24 'p q.jsonl' --out r.jsonl\n" in result.stderr
     assert result.stderr.endswith("error: interrupted\n")
     assert signal.getsignal(signal.SIGINT) is before
     assert engine.handles == 0
@@ -525,7 +525,7 @@ def test_a_sigterm_ends_it_as_a_first_ctrl_c_does_and_with_143(monkeypatch):
     result = run(quoted(), "--concurrency", "1")
     assert result.exit_code == 128 + signal.SIGTERM
     assert "stopped" in result.stdout
-    assert "go on with: rksc-tot " in result.stderr
+    assert "resume with: rksc-tot " in result.stderr
     assert result.stderr.endswith("error: terminated\n")
     assert signal.getsignal(signal.SIGTERM) is before
 

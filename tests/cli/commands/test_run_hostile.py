@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import rksc_tot.views.terminal.run_progress
-from rksc_tot.api.jsonl import DEEPEST, read_results
-from rksc_tot.cli import results_file as writing
+from rksc_tot.api.jsonl_reader import DEEPEST, read_results
+from rksc_tot.cli import results_writer
 from rksc_tot.cli.exits import FAILED, INTERRUPTED, USAGE
 from tests.cli.commands.test_run import PUZZLES, assert_refused, problems, quoted, results, run
 from tests.game24_player import player
@@ -28,7 +28,7 @@ def mock(monkeypatch):
 
 def held(name="r.jsonl"):
     """Another run's hold of a file."""
-    return writing.Results(Path(name), lambda problem: {}, False)
+    return results_writer.ResultsWriter(Path(name), lambda problem: {}, False)
 
 
 def nested(deep):
@@ -66,7 +66,7 @@ def test_a_run_that_opened_the_file_before_it_was_written_anew_does_not_get_it(m
         Path("other").replace("r.jsonl")
         return samestat(mine, os.stat("r.jsonl"))
 
-    monkeypatch.setattr(writing.os.path, "samestat", late)
+    monkeypatch.setattr(results_writer.os.path, "samestat", late)
     assert_refused(run(quoted(), "--resume"), "in use by another run")
 
 
@@ -101,7 +101,7 @@ def test_a_full_disk_is_one_sentence_and_the_run_can_be_gone_on_with():
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert full.exit_code == FAILED
     assert full.stderr.splitlines()[-1].startswith("error: 'r.jsonl' cannot be written: File too large")
-    assert "go on with: " in full.stderr
+    assert "resume with: " in full.stderr
     assert run("p.jsonl", "--resume").exit_code == 0
     assert len(results()) == 4
 
@@ -137,7 +137,7 @@ def test_a_problem_that_nests_as_deeply_as_it_may_is_gone_on_with():
 
 @pytest.mark.parametrize("number", ["1e999", "-1e999", '[1, {"a": 1e400}]'])
 def test_a_number_that_is_not_finite_is_refused(number):
-    assert_refused(run(problems('{"problem": ' + number + "}")), "line 1 is no JSON")
+    assert_refused(run(problems('{"problem": ' + number + "}")), "line 1 is not JSON")
 
 
 def circular():
@@ -148,12 +148,12 @@ def circular():
 
 @pytest.mark.parametrize("odd", [lambda: nested(900), circular, lambda: 10**5000], ids=["deep", "circular", "long"])
 def test_a_result_that_json_cannot_hold_is_the_failure_of_its_problem(odd, monkeypatch):
-    record_of = writing.record_of
+    record_of = results_writer.record_of
 
     def with_odd(result, tree):
         return {**record_of(result, tree=tree), **({"odd": odd()} if result.problem == PUZZLES[1] else {})}
 
-    monkeypatch.setattr(writing, "record_of", with_odd)
+    monkeypatch.setattr(results_writer, "record_of", with_odd)
     ended = run(quoted(), "--json")
     assert ended.exit_code == 0, ended.output
     lines = {line["problem"]: line for line in results()}
@@ -167,7 +167,7 @@ def test_a_line_of_results_that_is_none_is_refused(change):
     run(quoted(PUZZLES[:1]))
     [line] = read_results("r.jsonl")
     problems({**line, **change}, name="r.jsonl")
-    assert_refused(run(quoted(PUZZLES[:1]), "--resume"), "'r.jsonl', line 1 is no result")
+    assert_refused(run(quoted(PUZZLES[:1]), "--resume"), "'r.jsonl', line 1 is not a result")
 
 
 # -- streams and signals -------------------------------------------------------------------------------------------------
@@ -219,7 +219,7 @@ def test_a_ctrl_c_before_the_first_search_ends_the_run(monkeypatch):
     monkeypatch.setattr(rksc_tot.views.terminal.run_progress, "run_progress", early)
     ended = run(quoted())
     assert ended.exit_code == INTERRUPTED
-    assert "go on with: " in ended.stderr
+    assert "resume with: " in ended.stderr
     assert not Path("r.jsonl").exists()
 
 
@@ -227,7 +227,7 @@ def test_a_ctrl_c_while_the_model_is_loaded_says_how_to_go_on(monkeypatch):
     monkeypatch.setattr("rksc_tot.cli.engine.open_engine", lambda *_: signal.raise_signal(signal.SIGINT))
     ended = run(quoted())
     assert ended.exit_code == INTERRUPTED
-    assert "go on with: rksc-tot --resume" in ended.stderr or "--resume" in ended.stderr
+    assert "resume with: rksc-tot --resume" in ended.stderr or "--resume" in ended.stderr
     assert not Path("r.jsonl").exists()
     monkeypatch.setattr("rksc_tot.cli.engine.open_engine", lambda *_: player())
     assert run(quoted(), "--resume").exit_code == 0

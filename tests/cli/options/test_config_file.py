@@ -121,13 +121,13 @@ def test_an_option_that_must_be_given_may_be_given_there():
         ('kv-bugdet = "1MiB"', "has no option 'kv-bugdet' - there are "),
         ('config = "d.toml"', "has no option 'config'"),
         ("problem = 1", "has no option 'problem'"),
-        ('device = "cpu"\n[device]', "is no TOML"),
-        ("dtype", "is no TOML: "),
-        ("dtype = 32", "dtype is 32 - it takes a text"),
-        ('debug = "yes"', "debug is 'yes' - it takes true or false"),
-        ("debug = 1", "debug is 1 - it takes true or false"),
+        ('device = "cpu"\n[device]', "is not TOML"),
+        ("dtype", "is not TOML: "),
+        ("dtype = 32", "dtype is 32 - give a string"),
+        ('debug = "yes"', "debug is 'yes' - give true or false"),
+        ("debug = 1", "debug is 1 - give true or false"),
         ('kv_budget = "1MiB"\nkv-budget = "1MiB"', "has 'kv-budget' twice"),
-        ("[model]\nname = 1", "model is {'name': 1} - it takes a text"),
+        ("[model]\nname = 1", "model is {'name': 1} - give a string"),
     ],
 )
 def test_what_is_wrong_in_a_file_is_named_with_the_file_before_a_model_is_loaded(monkeypatch, command, config, says):
@@ -142,21 +142,21 @@ def test_what_is_wrong_in_a_file_is_named_with_the_file_before_a_model_is_loaded
 @pytest.mark.parametrize(
     ("config", "says"),
     [
-        ('seed = "5"', "seed is '5' - it takes a whole number"),
-        ("seed = true", "seed is True - it takes a whole number"),
-        ("seed = 1.5", "seed is 1.5 - it takes a whole number"),
-        ('max-seconds = "1"', "max-seconds is '1' - it takes a number"),
-        ("set = [1]", "set is [1] - it takes a text, or a list of them, or a table"),
+        ('seed = "5"', "seed is '5' - give a whole number"),
+        ("seed = true", "seed is True - give a whole number"),
+        ("seed = 1.5", "seed is 1.5 - give a whole number"),
+        ('max-seconds = "1"', "max-seconds is '1' - give a number"),
+        ("set = [1]", "set is [1] - give a string, or a list of them, or a table"),
         ("kv-budget = 0", "--kv-budget '0' is no KV budget"),
         ("max-kv = -1", "--max-kv '-1' is no KV budget"),
-        ("offload-budget = true", "offload-budget is True - it takes a text, or a whole number of bytes"),
-        ("kv-budget = 1.5", "kv-budget is 1.5 - it takes a text, or a whole number of bytes"),
-        ("compress = 3", "compress is 3 - it takes a text, or a table"),
-        ("[compress]\nbudget = 3", 'compress has no name - write its name, such as name = "streaming"'),
+        ("offload-budget = true", "offload-budget is True - give a string, or a whole number of bytes"),
+        ("kv-budget = 1.5", "kv-budget is 1.5 - give a string, or a whole number of bytes"),
+        ("compress = 3", "compress is 3 - give a string, or a table"),
+        ("[compress]\nbudget = 3", 'compress has no name - add a name, such as name = "streaming"'),
         ('[compress]\nname = "streaming"\nbudget = 2020-01-01', "compress is {'budget': datetime.date(2020, 1, 1)}"),
         ('[compress]\nname = "streaming"\nbudget = 0', "compression policy 'streaming': budget"),
         ("[set]\nk = 0", "k"),
-        ("[set]\nk = 0x" + "f" * 8000, "set is <dict without a text> - give numbers, texts"),
+        ("[set]\nk = 0x" + "f" * 8000, "set is <dict without a text> - give numbers, strings"),
         (
             "compress.name = 'arborkv'\ncompress.theta." + ".".join("a" * 990) + " = 1",
             "compress is <dict without a text>",
@@ -175,7 +175,7 @@ def test_a_value_of_the_wrong_type_is_refused_with_what_is_allowed(opened, confi
 
 @pytest.mark.parametrize("command", ["compare", "run", "calibrate"])
 def test_a_number_out_of_its_range_is_refused(command):
-    assert "concurrency is 0 - it is 1 at least" in run(*COMMANDS[command], config="concurrency = 0").stderr
+    assert "concurrency is 0 - give at least 1" in run(*COMMANDS[command], config="concurrency = 0").stderr
 
 
 @pytest.mark.parametrize("file", ["none.toml", ".", "latin.toml"])

@@ -13,7 +13,7 @@ from rksc_tot.cli.options.plugins import plug_in
 from rksc_tot.core.errors import ConfigError
 from rksc_tot.engine.transformers_engine.settings import EngineSettings
 from rksc_tot.policies.compression.arborkv import ArborKV
-from rksc_tot.policies.compression.base import KEEP
+from rksc_tot.policies.compression.base import COMPRESSION_POLICIES
 from rksc_tot.policies.compression.random_attention import RandomAttention
 from rksc_tot.policies.compression.streaming_llm import Streaming
 from tests.game24_player import player
@@ -32,7 +32,7 @@ def run(*args):
 
 
 def compression_of(text):
-    return plug_in(KEEP, "--compress", text, "streaming:budget=256")
+    return plug_in(COMPRESSION_POLICIES, "--compress", text, "streaming:budget=256")
 
 
 @pytest.fixture
@@ -68,9 +68,9 @@ def test_a_policy_is_named_with_its_settings(text, policy):
     assert compression_of(text) == policy
 
 
-@pytest.mark.parametrize("name", KEEP.names())
+@pytest.mark.parametrize("name", COMPRESSION_POLICIES.names())
 def test_every_setting_of_every_policy_survives_being_written_on_the_command_line(name):
-    policy = KEEP.make(name)
+    policy = COMPRESSION_POLICIES.make(name)
     settings = {key: value for key, value in policy.model_dump(mode="json").items() if value is not None}
     assert (
         compression_of(f"{name}:" + ",".join(f"{key}={json.dumps(value)}" for key, value in settings.items())) == policy
@@ -221,12 +221,12 @@ def test_a_report_says_it_too():
     said = " ".join(said.split())
     for part in (
         "not exact",
-        "KV reduced",
-        "rows computed on the rest",
+        "KV compressed",
+        "rows computed on compressed KV",
         "compression streaming(seed=0, budget=20, recent=4, pin_prompt=True, sinks=4), model embedded",
     ):
         assert part in said
-    assert "KV reduced" not in run("solve", "game24", PUZZLE, *FEW).stdout
+    assert "KV compressed" not in run("solve", "game24", PUZZLE, *FEW).stdout
 
 
 @pytest.mark.parametrize(
@@ -257,7 +257,7 @@ def test_a_run_is_gone_on_with_only_if_results_would_be_the_same(opened, then, n
     assert run(*line, *then).exit_code == 0
     again = run(*line, *now, "--resume")
     assert again.exit_code == (USAGE if differs else 0), again.output
-    assert differs is None or f"was found with {differs} " in again.stderr
+    assert differs is None or f"has {differs} " in again.stderr
 
 
 def test_a_file_of_before_there_was_anything_to_keep_is_gone_on_with():

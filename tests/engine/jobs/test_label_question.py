@@ -132,7 +132,7 @@ async def test_answers_upon_kv_of_another_wording_are_not_exact(byte_engine, way
     engine, account = byte_engine, Account()
     problem = "A shed holds 7 rakes and 12 spades; 5 are lent out. "
     reference = engine.open(f"Solve: {problem}Answer", account)
-    rule = PromptReuse(gate="lead", threshold=-1e9, audit=0)
+    rule = PromptReuse(threshold=None, audit=0)
     borrower, verdict = await engine.open_variant(f"A longer question. {problem}Show it", reference, rule, account)
     assert verdict.kept
     own, taken = await engine.label([ask(handle, **WAYS[way]) for handle in (reference, borrower)], account)

@@ -295,18 +295,18 @@ async def test_a_pass_that_fails_charges_nobody(monkeypatch):
 
 
 @pytest.mark.parametrize("tokens", [7, 16, 24, 40])
-@pytest.mark.parametrize("gate", [-1e9, 1e9])
-async def test_kv_that_is_taken_over_is_charged_and_limited_like_any_other(monkeypatch, tokens, gate):
+@pytest.mark.parametrize("threshold", [None, 1e9])
+async def test_reused_kv_is_charged_and_limited_like_any_other(monkeypatch, tokens, threshold):
     with make() as engine:
         account = Account(kv_bytes=tokens * engine.bytes_per_token)
         seen = watch(engine, monkeypatch)
         reference = engine.open("solve 1 2 3 4\n", account)
-        rule = PromptReuse(gate="lead", threshold=gate, least=2, audit=1)
+        rule = PromptReuse(threshold=threshold, least=2, audit=1)
         handle, verdict = await engine.open_variant("steps 1 2 3 4\n", reference, rule, account)
         engine.check_integrity()
         assert seen[id(account)] <= tokens
         assert account.kv_rows == sum(count(engine).values()) <= tokens
-        assert verdict.kept == (gate < 0 and tokens >= 16)
+        assert verdict.kept == (threshold is None and tokens >= 16)
         if verdict.kept:
             assert all(segment.payer is account for segment in handle.segment.lineage())
         elif tokens < 12:

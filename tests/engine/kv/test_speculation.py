@@ -15,7 +15,7 @@ from rksc_tot.engine import TransformersEngine
 from rksc_tot.engine.base import Account, GenerateRequest, LabelRequest, Sampling
 from rksc_tot.engine.jobs.generation.draft import DraftJob
 from rksc_tot.policies.compression.arborkv import ArborKV
-from rksc_tot.policies.compression.base import KEEP, PathPolicy
+from rksc_tot.policies.compression.base import COMPRESSION_POLICIES, PathPolicy
 from rksc_tot.policies.compression.lossless import Lossless
 from rksc_tot.policies.compression.random_attention import RandomAttention
 from rksc_tot.policies.compression.snapkv import SnapKV
@@ -86,7 +86,7 @@ def make(tokenizer):
 
 
 def test_every_registered_policy_is_tried():
-    assert {policy.name for policy in POLICIES.values()} == {*KEEP.names(), "nonsense"}
+    assert {policy.name for policy in POLICIES.values()} == {*COMPRESSION_POLICIES.names(), "nonsense"}
 
 
 # -- programs ------------------------------------------------------------------------------------------------------------
@@ -309,7 +309,7 @@ def test_what_was_written_before_is_written_again(make, wanted):
     assert run(make(compress=NONSENSE, lossless=Lossless(horizon=6)), twice) == wanted[0] * 2
 
 
-@pytest.mark.parametrize("policy", [*KEEP.names(), "nonsense"])
+@pytest.mark.parametrize("policy", [*COMPRESSION_POLICIES.names(), "nonsense"])
 async def test_searches_at_once_get_what_each_gets_alone(make, wanted, policy):
     """Two of them write the same, so that each stands on what the other one drafted."""
 

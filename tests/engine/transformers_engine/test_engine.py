@@ -255,7 +255,7 @@ def test_settings_out_of_range_name_the_value():
     for wrong in (0, -1, "x", 2.5, True, None):
         with pytest.raises(ConfigError, match=f"max_batch_tokens: should be .*, not {wrong!r}"):
             TransformersEngine(llama(len(tokenizer)), tokenizer, max_batch_tokens=wrong)
-    with pytest.raises(ConfigError, match="lossless is 'no' - it takes True, False or a Lossless object"):
+    with pytest.raises(ConfigError, match="lossless is 'no' - give True, False or a Lossless object"):
         TransformersEngine(llama(len(tokenizer)), tokenizer, compress="streaming", lossless="no")
     with pytest.raises(ConfigError, match="KV budget of 10 bytes"):
         TransformersEngine(llama(len(tokenizer)), tokenizer, kv_budget=10)

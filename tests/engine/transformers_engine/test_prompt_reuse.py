@@ -19,7 +19,7 @@ from tests.patience import PATIENCE
 
 PROBLEM = "A shed holds 7 rakes and 12 spades; 5 are lent out. "
 REFERENCE, BRANCH = f"Solve: {PROBLEM}Answer", f"Here is a longer question. {PROBLEM}Show it"
-ALL = {"gate": "lead", "threshold": -1e9}
+ALL = {"threshold": None}
 
 
 def share(engine, rule, prompt=BRANCH, reference=REFERENCE, account=None, key=0):
@@ -124,9 +124,9 @@ def test_a_kept_branch_stays_resident_while_it_is_held(byte_engine):
 
 def test_a_rejected_branch_leaves_nothing_and_is_exact(byte_engine):
     account = Account()
-    lender, branch, verdict = share(byte_engine, PromptReuse(gate="lead", threshold=1e9), account=account)
+    lender, branch, verdict = share(byte_engine, PromptReuse(threshold=1e9), account=account)
     assert not verdict.kept
-    assert "lead is" in verdict.why
+    assert "needs an audit" in verdict.why
     assert verdict.reused == 0
     assert byte_engine.cache.pool.used == lender.length
     assert account.ledger.prompt_reuse.acted == 0
@@ -293,7 +293,7 @@ async def test_an_abandoned_variant_leaves_the_books_balanced(cancelled):
     with TransformersEngine(model, tokenizer) as engine:
         account = Account()
         reference, same = engine.open("steps 4 5 6 10\n", account), engine.open("solve 4 5 6 10\n", account)
-        rule = PromptReuse(gate="margin", threshold=0, least=2)
+        rule = PromptReuse(threshold=None, least=2)
         task = asyncio.ensure_future(engine.open_variant("solve 4 5 6 10\n", reference, rule, account))
         if cancelled:
             await asyncio.sleep(0)
@@ -309,7 +309,7 @@ async def test_an_abandoned_variant_leaves_the_books_balanced(cancelled):
 
 async def test_reused_kv_fills_no_more_than_its_part_of_the_budget():
     tokenizer = build_tokenizer()
-    rule = PromptReuse(gate="margin", threshold=0, least=2)
+    rule = PromptReuse(threshold=None, least=2)
     for tokens, kept in ((100, True), (20, False)):
         with TransformersEngine(llama(len(tokenizer)), tokenizer) as engine:
             size = engine.bytes_per_token

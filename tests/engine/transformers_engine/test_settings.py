@@ -28,7 +28,7 @@ from rksc_tot.policies.compression.streaming_llm import Streaming
         *(
             (
                 {"compress": "streaming", "lossless": wrong},
-                f"lossless is {wrong!r} - it takes True, False or a Lossless object",
+                f"lossless is {wrong!r} - give True, False or a Lossless object",
             )
             for wrong in ("no", "yes", "", 0, 2, [], None, Lossless)
         ),

@@ -110,12 +110,12 @@ def test_where_a_fold_has_one_kind_only_separation_is_not_known(engine, sampled)
 @pytest.mark.parametrize(
     ("found", "says"),
     [
-        ([[], []], "in 2 searches nothing was answered after two thoughts or more"),
+        ([[], []], "2 searches gave no answer with two thoughts or more"),
         ([[Sample(1, 1, 1, False)] * 30], "of 30 thoughts that were left out, one at a time, 0 changed the outcome"),
         ([[Sample(1, 1, 1, False)] * 30], "give more problems, or such as the search solves"),
         (
             [[Sample(1, 1, 1, True)] * 30],
-            "0 left it as it was; a fit takes 10 of either kind - give more problems, or others",
+            "0 did not change the outcome; a fit needs 10 of each kind - give more problems, or other ones",
         ),
         ([[Sample(1, 1, 1, n < 5) for n in range(30)]] * 1, "5 changed the outcome.* - give about 3 problems"),
         ([[Sample(1, 1, 1, n < 10) for n in range(20)]], "all 20 blocks have the same search value"),
@@ -153,7 +153,7 @@ def test_an_engine_without_kv_is_refused():
 
 def test_a_budget_that_holds_no_whole_search_is_refused():
     with load_engine(compress=MEASURING, kv_budget="1MiB") as small:
-        with pytest.raises(ConfigError, match="the KV of a whole search does not fit - raise the KV budget"):
+        with pytest.raises(ConfigError, match="the KV of a search does not fit the KV budget - raise the KV budget"):
             fit_arborkv("game24", PUZZLES, engine=small)
         small.check_integrity()
 
@@ -175,7 +175,7 @@ def test_a_policy_has_the_theta_of_its_fit_and_no_other(fit):
     assert (ArborKV(fit=fit).theta, ArborKV(fit=fit).offset) == (fit.theta, 0.5)
     assert ArborKV(fit=fit, theta=fit.theta) == ArborKV(**ArborKV(fit=fit).model_dump(mode="json")) == ArborKV(fit=fit)
     for other in ({"theta": (1, 2, 4)}, {"theta": [0, 0, 0]}, {"offset": 0.0}):
-        with pytest.raises(ConfigError, match="is given, and so is a fit"):
+        with pytest.raises(ConfigError, match="differs from that of the fit"):
             ArborKV(fit=fit, **other)
     with pytest.raises(ConfigError, match=r"'none\.json' cannot be read"):
         ArborKV(fit="none.json")
@@ -189,7 +189,7 @@ def test_a_search_on_another_model_or_task_than_it_was_made_for_is_refused(fit, 
     with load_engine(compress=ArborKV.from_fit(fit)) as holds:
         result = solve("game24", PUZZLES[0], engine=holds, strategy=BFS(b=1, k=2))
         assert result.numerics["compression"]["fit"]["theta"] == [1, 2, 3]
-    message = f"was made for something else: {says}.* - make one with rksc-tot fit arborkv"
+    message = f"was made for {says}.* - make one with rksc-tot fit arborkv"
     other = load_engine(compress=ArborKV.from_fit(fit.model_copy(update=changes)))
     with other, pytest.raises(ConfigError, match=message):
         solve("game24", PUZZLES[0], engine=other, strategy=BFS(b=1, k=2))

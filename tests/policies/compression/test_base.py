@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from rksc_tot.core.errors import CacheError, CompressionError, ConfigError
-from rksc_tot.policies.compression.base import KEEP, PathPolicy, View, compression_policy
+from rksc_tot.policies.compression.base import COMPRESSION_POLICIES, PathPolicy, View, compression_policy
 from rksc_tot.policies.compression.random_attention import RandomAttention
 from rksc_tot.policies.compression.selection import chosen, highest, selection_rng
 from rksc_tot.policies.compression.streaming_llm import Streaming
@@ -61,10 +61,10 @@ def spoil(where, n):
         (per_head([0, 1, 2]), False, r"returned the shape \(2, 2, 3\), not \(3,\)"),
         (np.array([0, 1, 2]), True, r"returned the shape \(3,\), not \(2, 2, 3\)"),
         (per_head([0, 1, 2])[:1], True, r"returned the shape \(1, 2, 3\), not \(2, 2, 3\)"),
-        (np.arange(4), False, "keeps 4 of 6 tokens, more than the 3 it is to keep"),
-        (np.arange(2), False, "keeps 2 of 6 tokens, fewer than the 3 it is to keep"),
-        (np.array([], dtype=int), False, "keeps 0 of 6 tokens, fewer than the 3"),
-        (per_head([0, 1]), True, "keeps 2 of 6 tokens, fewer than the 3"),
+        (np.arange(4), False, "keeps 4 of 6 tokens, more than the required 3"),
+        (np.arange(2), False, "keeps 2 of 6 tokens, fewer than the required 3"),
+        (np.array([], dtype=int), False, "keeps 0 of 6 tokens, fewer than the required 3"),
+        (per_head([0, 1]), True, "keeps 2 of 6 tokens, fewer than the required 3"),
         (np.array([0, 1, 6]), False, "keeps token 6 of 6, counted from 0"),
         (np.array([-1, 1, 2]), False, "keeps token -1 of 6"),
         (np.array([0, 1, 2**64 - 1], dtype=np.uint64), False, "keeps token 18446744073709551615 of 6"),
@@ -169,7 +169,7 @@ def test_the_highest_stay_with_the_first_and_of_equals_the_later(scores, budget,
 def test_a_policy_is_named_or_made_or_none():
     assert compression_policy(None) is None
     assert compression_policy("random_attention") == RandomAttention()
-    assert {"arborkv", "random_attention", "snapkv", "streaming"} <= set(KEEP.names())
+    assert {"arborkv", "random_attention", "snapkv", "streaming"} <= set(COMPRESSION_POLICIES.names())
 
 
 @pytest.mark.parametrize("named", ["h2o", "", "SnapKV", 3, False])
@@ -181,7 +181,7 @@ def test_what_is_no_policy_is_named_in_one_sentence(named):
 
 
 def test_a_class_is_to_be_made_one_of():
-    with pytest.raises(ConfigError, match="compress is the class RandomAttention - make one of it"):
+    with pytest.raises(ConfigError, match="compress is the class RandomAttention - give an object of it"):
         compression_policy(RandomAttention)
 
 
@@ -208,9 +208,7 @@ def test_settings_beside_a_name_are_told_to_go_to_the_class_and_where_that_is(na
     with pytest.raises(ConfigError) as raised:
         compression_policy(named)
     made = call.partition("(")[0]
-    assert str(raised.value) == (
-        f"compress is {named!r} - in Python its class is given the settings, {call}, after from {module} import {made}"
-    )
+    assert str(raised.value) == (f"compress is {named!r} - in Python write {call}, after from {module} import {made}")
 
 
 @pytest.mark.parametrize(
@@ -242,7 +240,7 @@ class After(Streaming):
 
 @pytest.mark.parametrize("policy", [Before, After])
 def test_a_policy_that_sets_attributes_is_told_to_have_fields(policy):
-    for make in (policy, lambda: KEEP.make(f"{__name__}:{policy.__name__}")):
+    for make in (policy, lambda: COMPRESSION_POLICIES.make(f"{__name__}:{policy.__name__}")):
         with pytest.raises(ConfigError) as raised:
             make()
         assert str(raised.value) == (

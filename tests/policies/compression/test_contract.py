@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from rksc_tot.core.errors import ConfigError
 from rksc_tot.policies.compression.base import (
-    KEEP,
+    COMPRESSION_POLICIES,
     CompressionPolicy,
     PathPolicy,
     ThoughtBlock,
@@ -34,7 +34,7 @@ class EveryOther(PathPolicy):
 
 
 VARIANTS = [
-    *((name, {}) for name in KEEP.names()),
+    *((name, {}) for name in COMPRESSION_POLICIES.names()),
     (f"{__name__}:EveryOther", {}),
     ("random_attention", {"sets": "one"}),
     ("random_attention", {"granularity": 5}),
@@ -66,8 +66,8 @@ def pinned(policy, view):
 
 @every
 def test_it_is_found_by_its_name_and_says_what_it_does(name, settings):
-    assert KEEP.summary(name)
-    policy = KEEP.make(name, **settings)
+    assert COMPRESSION_POLICIES.summary(name)
+    policy = COMPRESSION_POLICIES.make(name, **settings)
     assert policy.name in {name, "every_other"}
     assert compression_policy(policy) is policy
     assert type(policy)(**policy.model_dump()) == policy
@@ -75,7 +75,7 @@ def test_it_is_found_by_its_name_and_says_what_it_does(name, settings):
 
 @every
 def test_it_is_of_one_of_the_two_kinds(name, settings):
-    policy = KEEP.make(name, **settings)
+    policy = COMPRESSION_POLICIES.make(name, **settings)
     assert policy.scope == ("path" if isinstance(policy, PathPolicy) else "tree")
     assert isinstance(policy, PathPolicy) is not isinstance(policy, TreePolicy)
 
@@ -83,7 +83,7 @@ def test_it_is_of_one_of_the_two_kinds(name, settings):
 @every
 @given(views(), st.integers(0, 45))
 def test_so_many_tokens_stay_as_may_each_once_in_their_order(name, settings, view, budget):
-    policy = KEEP.make(name, **settings)
+    policy = COMPRESSION_POLICIES.make(name, **settings)
     kept = chosen(policy, view, budget, selection_rng(0))
     assert kept.shape == (*((LAYERS, HEADS) if policy.per_head else ()), min(budget, len(view)))
     assert (np.diff(kept, axis=-1) > 0).all()
@@ -93,7 +93,7 @@ def test_so_many_tokens_stay_as_may_each_once_in_their_order(name, settings, vie
 @every
 @given(views(), st.integers(0, 5))
 def test_everything_stays_where_there_is_room_for_it(name, settings, view, spare):
-    policy = KEEP.make(name, **settings)
+    policy = COMPRESSION_POLICIES.make(name, **settings)
     kept = chosen(policy, view, len(view) + spare, selection_rng(0))
     assert (kept == np.arange(len(view))).all()
 
@@ -101,7 +101,7 @@ def test_everything_stays_where_there_is_room_for_it(name, settings, view, spare
 @every
 @given(views(), st.integers(0, 45))
 def test_a_pinned_prompt_stays_as_far_as_there_is_room_for_it(name, settings, view, budget):
-    policy = KEEP.make(name, **settings)
+    policy = COMPRESSION_POLICIES.make(name, **settings)
     kept = chosen(policy, view, budget, selection_rng(0))
     least = min(pinned(policy, view), budget)
     assert (kept[..., :least] == np.arange(least)).all()
@@ -111,14 +111,16 @@ def test_a_pinned_prompt_stays_as_far_as_there_is_room_for_it(name, settings, vi
 @given(views(), st.integers(0, 45), st.integers(0, 2**32))
 def test_it_depends_on_view_budget_and_generator_alone(name, settings, view, budget, seed):
     before = [array.copy() for array in (view.positions, view.attention)]
-    one, two = (chosen(KEEP.make(name, **settings), view, budget, selection_rng(seed)) for _ in range(2))
+    one, two = (
+        chosen(COMPRESSION_POLICIES.make(name, **settings), view, budget, selection_rng(seed)) for _ in range(2)
+    )
     assert np.array_equal(one, two)
     assert all(map(np.array_equal, before, (view.positions, view.attention)))
 
 
 @every
 def test_what_heeds_attention_says_so_and_nothing_else_looks_at_it(name, settings):
-    policy = KEEP.make(name, **settings)
+    policy = COMPRESSION_POLICIES.make(name, **settings)
     shares = np.random.default_rng(0).random((2, LAYERS, HEADS, 30))
     one, other = (chosen(policy, View(np.arange(30), 4, LAYERS, HEADS, a), 15, selection_rng(0)) for a in shares)
     assert np.array_equal(one, other) is not policy.heeds_attention
@@ -126,41 +128,41 @@ def test_what_heeds_attention_says_so_and_nothing_else_looks_at_it(name, setting
 
 @every
 def test_a_set_for_each_head_is_another_one_in_each(name, settings):
-    policy = KEEP.make(name, **settings)
+    policy = COMPRESSION_POLICIES.make(name, **settings)
     shares = np.random.default_rng(0).random((LAYERS, HEADS, 60))
     kept = chosen(policy, View(np.arange(60), 4, LAYERS, HEADS, shares), 30, selection_rng(0))
     sets = {tuple(row) for row in kept.reshape(-1, 30)}
     assert len(sets) == (LAYERS * HEADS if policy.per_head else 1)
 
 
-TREE = [name for name in KEEP.names() if issubclass(type(KEEP.make(name)), TreePolicy)]
-PATH = [name for name in [*KEEP.names(), f"{__name__}:EveryOther"] if name not in TREE]
+TREE = [name for name in COMPRESSION_POLICIES.names() if issubclass(type(COMPRESSION_POLICIES.make(name)), TreePolicy)]
+PATH = [name for name in [*COMPRESSION_POLICIES.names(), f"{__name__}:EveryOther"] if name not in TREE]
 
 
 @pytest.mark.parametrize("name", PATH)
 def test_a_prompt_that_leaves_no_room_is_refused_with_the_budget_it_needs(name):
-    KEEP.make(name, budget=101).check_prompt(100)
-    KEEP.make(name, budget=1, pin_prompt=False).check_prompt(100)
+    COMPRESSION_POLICIES.make(name, budget=101).check_prompt(100)
+    COMPRESSION_POLICIES.make(name, budget=1, pin_prompt=False).check_prompt(100)
     for budget in (1, 99, 100):
-        with pytest.raises(ConfigError, match=f"may keep {budget} tokens .* has 100 - set budget to 101 at least"):
-            KEEP.make(name, budget=budget).check_prompt(100)
+        with pytest.raises(ConfigError, match=f"a budget of {budget} tokens, .* has 100 - set budget to 101 at least"):
+            COMPRESSION_POLICIES.make(name, budget=budget).check_prompt(100)
 
 
 @pytest.mark.parametrize("name", PATH)
 @pytest.mark.parametrize("setting", ["budget", "recent"])
 def test_a_path_keeps_at_least_a_token_of_each_kind(name, setting):
     with pytest.raises(ConfigError, match=f"{setting}: .* greater than or equal to 1, not 0"):
-        KEEP.make(name, **{setting: 0})
+        COMPRESSION_POLICIES.make(name, **{setting: 0})
 
 
 @pytest.mark.parametrize("name", TREE)
 @given(st.lists(st.tuples(st.integers(0, 30), st.booleans()), max_size=8), st.integers(0, 300))
 def test_a_tree_policy_allots_no_block_more_than_it_has_nor_a_protected_one_less(name, blocks, budget):
     blocks = [ThoughtBlock(tokens, 0.5, 1.0, 0.1, 2, protected, 50) for tokens, protected in blocks]
-    shares = KEEP.make(name).allot(blocks, budget)
+    shares = COMPRESSION_POLICIES.make(name).allot(blocks, budget)
     assert all(0 <= share <= block.tokens for share, block in zip(shares, blocks, strict=True))
     assert all(share == block.tokens for share, block in zip(shares, blocks, strict=True) if block.protected)
-    assert sum(shares) <= max(budget, sum(KEEP.make(name).allot(blocks, 0)))
+    assert sum(shares) <= max(budget, sum(COMPRESSION_POLICIES.make(name).allot(blocks, 0)))
 
 
 def test_the_bases_cannot_be_made():

@@ -76,7 +76,7 @@ def test_a_rule_that_never_acts_shows_nothing():
 @pytest.mark.parametrize("name", ["delta", "alpha"])
 def test_a_rate_or_level_out_of_range_is_refused_with_its_value(name, value):
     arguments = {"delta": 0.01, "alpha": 0.05} | {name: value}
-    with pytest.raises(ConfigError, match=rf"^{name} is {value} - it lies between 1e-06 and 1"):
+    with pytest.raises(ConfigError, match=rf"^{name} is {value} - give a number between 1e-06 and 1"):
         fixed_sequence([], **arguments)
     with pytest.raises(ConfigError, match=f"^{name} is"):
         examples_needed(**arguments)

@@ -12,7 +12,7 @@ from tests.layered_mock import LAYERS, WORTH, make_engine, make_task, write
 
 def edited(calibration, change):
     """The file after an edit by hand."""
-    record = json.loads(calibration.model_dump_json()) | {"seal": calibration._seal()}
+    record = json.loads(calibration.model_dump_json()) | {"seal": calibration._checksum()}
     change(record)
     return json.dumps(record)
 
@@ -44,32 +44,32 @@ def named(engine, name):
 @pytest.mark.parametrize(
     ("engine", "task", "message"),
     [
-        (lambda: make_engine(layers=5), make_task, "the layers were 6 of 'mock', and are 5 of 'mock'"),
-        (lambda: make_engine(layers=0), make_task, "the layers were 6 .*, and are 0"),
-        (lambda: named(make_engine(), "other"), make_task, "the weights were .* of 'mock', and are .* of 'other'"),
-        (make_engine, lambda: make_task(prompt=lambda p: f"{p} :\n"), "the wording of prompt or question"),
+        (lambda: make_engine(layers=5), make_task, "the layers: 6 of 'mock', now 5 of 'mock'"),
+        (lambda: make_engine(layers=0), make_task, "the layers: 6 .*, now 0"),
+        (lambda: named(make_engine(), "other"), make_task, "the weights: .* of 'mock', now .* of 'other'"),
+        (make_engine, lambda: make_task(prompt=lambda p: f"{p} :\n"), "the text of the prompt or question"),
         (
             make_engine,
             lambda: make_task(question=lambda p, path: Question("worth?", WORTH)),
-            "the wording of prompt or question",
+            "the text of the prompt or question",
         ),
         (
             make_engine,
             lambda: make_task(question=lambda p, path: Question(" worth?", {"good": 2.0, "bad": 0.0})),
-            "the worth of a label, has changed",
+            "the value of a label, has changed",
         ),
         (
             make_engine,
             lambda: make_task(question=lambda p, path: Question(" worth?", {"bad": 0.0, "good": 1.0})),
-            "the labels were good, bad, and are bad, good",
+            "the labels: good, bad, now bad, good",
         ),
-        (make_engine, lambda: make_task(question=lambda p, path: None), "the labels were good, bad, and are none"),
-        (make_engine, lambda: make_task(keep_stop=False), "the wording"),
-        (make_engine, lambda: make_task(parse=lambda p, path, text: 1 / 0), "does not take 'problem"),
+        (make_engine, lambda: make_task(question=lambda p, path: None), "the labels: good, bad, now none"),
+        (make_engine, lambda: make_task(keep_stop=False), "the text"),
+        (make_engine, lambda: make_task(parse=lambda p, path, text: 1 / 0), "refuses the problem 'problem"),
     ],
 )
 def test_another_model_task_or_wording_is_refused_and_what_differs_is_said(accepted, engine, task, message):
-    with pytest.raises(ConfigError, match=f"was made for something else: .*{message}.* - make one with"):
+    with pytest.raises(ConfigError, match=f"is for another model or task: .*{message}.* - make one with"):
         accepted.check(engine(), task())
 
 
@@ -78,7 +78,7 @@ def test_another_dtype_is_refused(accepted):
         numerics = MappingProxyType({"dtype": "bfloat16"})
 
     engine = Half(write, layers=LAYERS)
-    with pytest.raises(ConfigError, match="the numbers were None of 'mock', and are bfloat16"):
+    with pytest.raises(ConfigError, match="the dtype: None of 'mock', now bfloat16"):
         accepted.check(engine, make_task())
 
 
@@ -153,5 +153,5 @@ def test_an_edit_that_holds_together_is_refused_all_the_same(accepted, tmp_path)
 def test_another_task_is_refused_by_its_name(accepted):
     task = make_task()
     task.name = "another"
-    with pytest.raises(ConfigError, match=r"the task was '.*', and is 'another'"):
+    with pytest.raises(ConfigError, match=r"the task: '.*', now 'another'"):
         accepted.check(make_engine(), task)

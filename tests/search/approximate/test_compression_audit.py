@@ -19,13 +19,13 @@ from rksc_tot.policies.compression.streaming_llm import Streaming
 from rksc_tot.search.approximate.compression_audit import CompressionAudit
 from rksc_tot.strategies import BFS
 
-KEEP = Streaming(budget=20, recent=4)
+STREAMING = Streaming(budget=20, recent=4)
 SEARCH = {"strategy": BFS(b=3, k=8)}
 CHAIN = {"strategy": BFS(b=1, k=8)}  # votes are then asked on what the candidates have in common
 LABELS = ("yes", "no")
 
 
-def searched(audit, verifier="lm_value", compress=KEEP, strategy=SEARCH):
+def searched(audit, verifier="lm_value", compress=STREAMING, strategy=SEARCH):
     with load_engine(compress=compress) as engine:
         return solve("game24", "4 5 6 10", engine=engine, rksc=RKSC(audit=audit), verifier=verifier, **strategy)
 
@@ -83,7 +83,7 @@ def test_scores_of_other_verifiers_are_exact_where_what_they_go_by_is(verifier):
 
 
 def test_the_event_says_whether_a_score_is_exact():
-    with load_engine(compress=KEEP) as engine:
+    with load_engine(compress=STREAMING) as engine:
         run = stream("game24", "4 5 6 10", engine=engine, verifier="lm_value", **SEARCH)
         told = {event.node: event.exact for event in run if event.kind == "scored"}
         assert told == {node.id: node.score_exact for node in run.result.tree if node.score is not None}
@@ -91,7 +91,7 @@ def test_the_event_says_whether_a_score_is_exact():
 
 
 def test_a_lossless_search_reads_all_its_scores_upon_full_kv():
-    with load_engine(compress=KEEP, lossless=True) as engine:
+    with load_engine(compress=STREAMING, lossless=True) as engine:
         result = solve("game24", "4 5 6 10", engine=engine, verifier="lm_value", **SEARCH)
     assert result.ledger.scores.acted == 0
     assert all(node.score_exact for node in result.tree)
@@ -130,7 +130,7 @@ def test_a_search_finds_the_same_whatever_others_have_left_or_are_doing(policy):
         engine.check_integrity()
 
 
-@pytest.mark.parametrize("compress", [None, KEEP])
+@pytest.mark.parametrize("compress", [None, STREAMING])
 def test_a_run_counts_the_problems_that_are_not_exact(compress):
     with load_engine(compress=compress) as engine:
         for _ in (run := solve_many("game24", ["4 5 6 10", "1 2 3 4"], engine=engine, **SEARCH)):
@@ -153,14 +153,14 @@ def test_a_ledger_is_exact_where_nothing_was_written_or_scored_upon_approximate_
 
 @pytest.mark.parametrize("lossless", [False, True])
 async def test_what_a_search_shares_with_others_it_shares_only_where_that_changes_nothing(lossless):
-    with load_engine(compress=KEEP, lossless=lossless) as engine:
+    with load_engine(compress=STREAMING, lossless=lossless) as engine:
         one, two = (engine.open("4 5 6 10\n", Account()) for _ in range(2))
         assert (one.segment is two.segment) == lossless
 
 
 @pytest.mark.parametrize("passes", [1, 3, 6])
 async def test_a_search_that_is_cancelled_leaves_nothing_either(passes):
-    with load_engine(compress=KEEP) as engine:
+    with load_engine(compress=STREAMING) as engine:
         searching = asyncio.create_task(asolve("game24", "4 5 6 10", engine=engine, **SEARCH))
         while engine.usage.passes < passes:
             await asyncio.sleep(0)
@@ -233,7 +233,7 @@ async def test_answers_that_mostly_come_out_otherwise_are_warned_of():
     await reductions.audit_scores([REQUEST] * 5, [reply(0.1, 0.9)] * 3 + [reply(0.9, 0.1)] * 2)
     [(topic, said)] = warned
     assert topic == "scores"
-    assert said.startswith("3 of the 5 answers to verifiers' questions audited so far are otherwise on all KV")
+    assert said.startswith("3 of 5 audited answers to label questions differ from those on the full KV")
 
 
 async def test_where_there_is_no_room_for_an_audit_that_is_said_and_the_search_goes_on():
@@ -270,4 +270,4 @@ async def test_thoughts_after_which_the_model_mostly_goes_on_otherwise_are_warne
     assert (ledger.compression.audited, ledger.compression.flips, ledger.compression.kl) == (4, 3, pytest.approx(1.0))
     [(topic, said)] = warned
     assert topic == "compression"
-    assert said.startswith("after 3 of the 4 thoughts audited so far")
+    assert said.startswith("after 3 of 4 audited thoughts")

@@ -96,7 +96,7 @@ def test_wordings_are_exact_unless_they_may_share():
 
 
 def test_nodes_under_kv_that_was_taken_over_say_so_and_others_do_not():
-    loose = PromptReuse(gate="margin", threshold=0, least=2, recompute=0, audit=1.0)
+    loose = PromptReuse(threshold=None, least=2, recompute=0, audit=1.0)
     with load_engine() as engine:
         plain = solve(Twice(), "4 5 6 10", engine=engine, strategy=BFS(b=2, k=8))
         engine.clear()
@@ -108,9 +108,11 @@ def test_nodes_under_kv_that_was_taken_over_say_so_and_others_do_not():
         row = result.ledger.prompt_reuse
         assert (row.acted, row.audited) == (1, 1)
         assert row.tokens > 0
-        assert result.settings["rksc"]["prompt_reuse"]["gate"] == "margin"
+        assert result.settings["rksc"]["prompt_reuse"]["threshold"] is None
         engine.clear()
-        again = solve(Twice(), "4 5 6 10", engine=engine, strategy=BFS(b=2, k=8))  # nobody meets what was approximate
+        again = solve(
+            Twice(), "4 5 6 10", engine=engine, strategy=BFS(b=2, k=8)
+        )  # approximate KV is not reused by an exact search
         assert [(n.text, n.score) for n in again.tree] == [(n.text, n.score) for n in plain.tree]
         engine.check_integrity()
 
@@ -119,8 +121,8 @@ def test_sharing_over_an_engine_without_kv_is_refused():
     class Remote(MockEngine):
         similarity = divergence = open_variant = None
 
-    with pytest.raises(ConfigError, match="ASKS needs the KV"):
-        solve(task(), "go", engine=Remote(echo), rksc=RKSC(prompt_reuse=PromptReuse(gate="margin", threshold=0)))
+    with pytest.raises(ConfigError, match="ASKS needs access to the KV"):
+        solve(task(), "go", engine=Remote(echo), rksc=RKSC(prompt_reuse=PromptReuse(threshold=None)))
 
 
 def test_no_wording_is_opened_that_no_branch_starts_from():
@@ -133,7 +135,7 @@ def test_no_wording_is_opened_that_no_branch_starts_from():
 
 def test_text_and_messages_do_not_mix():
     mixed = task(([{"role": "user", "content": "go"}],))
-    with pytest.raises(TaskError, match="some are text, some messages"):
+    with pytest.raises(TaskError, match="mix strings and chat messages"):
         solve(mixed, "go", engine=MockEngine(echo))
 
 
@@ -143,14 +145,14 @@ def test_a_rule_for_phrasings_a_task_does_not_have_is_refused():
             task(()),
             "go",
             engine=MockEngine(echo, layers=2),
-            rksc=RKSC(prompt_reuse=PromptReuse(gate="margin", threshold=0)),
+            rksc=RKSC(prompt_reuse=PromptReuse(threshold=None)),
         )
 
 
 def test_why_a_phrasing_does_not_share_is_said(caplog):
-    strict = PromptReuse(gate="margin", threshold=0.9999999, least=2)
+    strict = PromptReuse(gate="sigma", threshold=1, least=2)
     with load_engine() as engine:
         result = solve(Twice(), "4 5 6 10", engine=engine, strategy=BFS(b=2, k=8), rksc=RKSC(prompt_reuse=strict))
-    assert "margin is" in caplog.text
+    assert "sigma is" in caplog.text
     assert (result.ledger.prompt_reuse.acted, result.ledger.prompt_reuse.sent_back) == (0, 1)
     assert all(node.exact for node in result.tree)

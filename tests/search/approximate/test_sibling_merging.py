@@ -1,4 +1,4 @@
-"""ASKS, sibling sharing: what becomes one, what is kept for votes, what is audited."""
+"""ASKS, sibling merging: which siblings are merged, how votes count them, what is audited."""
 
 import pytest
 

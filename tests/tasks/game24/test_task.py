@@ -57,8 +57,8 @@ def test_an_unknown_role_is_refused():
         ("", "empty"), ("   ", "empty"), ("hello", "not a step"), ("10 - 4 = 6", "not a step"),
         ("10 - 4 = 6 (left: 5 6 6) and", "not a step"), ("10 - 4 = 6 (left: 5 6 6", "not a step"),
         ("10 - 4 = 7 (left: 5 6 7)", "10 - 4 is not 7"), ("10 - 7 = 3 (left: 3 5 6)", "no 7"),
-        ("5 + 5 = 10 (left: 6 10 10)", "no 5"), ("10 - 4 = 6 (left: 5 6)", "left is 5 6 6"),
-        ("10 - 4 = 6 (left: 5 6 7)", "left is 5 6 6"), ("1" * 5000, "not a step"), ("[bold]x[/bold]", "not a step"),
+        ("5 + 5 = 10 (left: 6 10 10)", "no 5"), ("10 - 4 = 6 (left: 5 6)", "left are 5 6 6"),
+        ("10 - 4 = 6 (left: 5 6 7)", "left are 5 6 6"), ("1" * 5000, "not a step"), ("[bold]x[/bold]", "not a step"),
         ("10 / 0 = 0 (left: 4 5 6)", "no 0"), ("10 - 4 = 6/0 (left: 5 6 6)", "not a step"), ("\x1b[2J", "not a step"),
     ],
 )  # fmt: skip

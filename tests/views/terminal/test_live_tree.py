@@ -156,7 +156,7 @@ def test_an_unknown_event_or_node_is_passed_over():
     for event in (Other(), Scored(node=9, score=1), Pruned(node=9, reason=""), Finished(node=9, answer="")):
         view.apply(event)
     assert view.best == 0
-    view.settle(9)
+    view.set_best(9)
     assert view.best == 0
 
 
@@ -164,12 +164,12 @@ def test_a_complete_path_is_marked_neither_right_nor_wrong():
     assert not set("✓✗") & set(shown([event for event in search()[0] if not isinstance(event, Pruned)]))
 
 
-def test_the_settled_node_is_the_one_pointed_at():
+def test_the_chosen_node_is_marked():
     events, best = search()
     view = TreeView()
     for event in events:
         view.apply(event)
     other = next(id for id in view.nodes if id not in (0, best))
-    view.settle(other)
+    view.set_best(other)
     assert view.best == other
     assert other in view.open_nodes(5)

@@ -41,11 +41,11 @@ def result(**fields):
             {"answer": None, "correct": None, "stopped": "the budget of 3 nodes is used up"},
             "no answer: the budget of 3",
         ),
-        ({"answer": None, "correct": None, "stopped": "the budget"}, "what to do: raise the limit"),
+        ({"answer": None, "correct": None, "stopped": "the budget"}, "what to do: raise or remove the limit"),
         ({"answer": None, "correct": None}, "no answer: no path was complete\nwhat to do: check_task("),
         ({"answer": None, "correct": None, "rejections": {"a": 1, "b": 2}}, "no answer: b\n"),
         ({"stopped": "interrupted"}, "answer: a  (right)\nstopped: interrupted"),
-        ({"path": []}, "(no thought was kept)"),
+        ({"path": []}, "(no thoughts)"),
         ({}, "70.0%"),
         ({}, "strategy bfs (k=5), verifier random, seed 1"),
         ({"ledger": Ledger()}, "seconds"),
@@ -106,4 +106,4 @@ def test_failures_are_told_once_each_and_not_all_of_them():
 def test_rows_computed_again_are_marked_with_both_reasons():
     out = " ".join(shown(comparison_table([Row(strategy="a", prefill_tokens=2, distinct_tokens=1)])).split())
     assert "* more than the distinct tokens" in out
-    assert "after an eviction or where a path that was stored earlier is walked again" in out
+    assert "after an eviction or to get the logits of a stored path" in out

@@ -30,19 +30,19 @@ def shown(ledger=None, inexact=0, **numerics):
     [
         (
             Ledger(compression=CompressedKV(acted=3, tokens=40, rows=7)),
-            "KV reduced 3 times by 40 tokens, 7 rows computed on the rest forward",
+            "KV compressed 3 times, 40 tokens dropped, 7 rows computed on compressed KV forward",
         ),
         (
             Ledger(compression=CompressedKV(acted=3, tokens=40, rows=7, audited=4, flips=1, kl=0.5)),
-            "; audited 4: mean KL 0.125 nats, 1 next tokens otherwise",
+            "; audited 4: mean KL 0.125 nats, 1 next tokens differ",
         ),
         (
             Ledger(scores=ApproximateScores(acted=3)),
-            "scores 3 answers to the verifier read on approximate KV forward",
+            "scores 3 label questions answered on approximate KV forward",
         ),
         (
             Ledger(scores=ApproximateScores(acted=3, audited=2, kl=0.5, flips=1)),
-            "read on approximate KV; audited 2: mean KL 0.250 nats, 1 likeliest labels otherwise forward",
+            "answered on approximate KV; audited 2: mean KL 0.250 nats, 1 likeliest labels differ forward",
         ),
         (
             Ledger(verified=Verified(drafted=40, accepted=30, rejected=10, rounds=2)),
@@ -81,7 +81,7 @@ def test_an_answer_that_goes_by_approximate_kv_says_so(flags, said):
 
 @pytest.mark.parametrize(("compression", "why"), [
     ({"name": "streaming", "budget": 9}, "never: no path outgrew its budget"),
-    ({"name": "arborkv"}, "never: the KV budget was not full of thoughts it may reduce"),
+    ({"name": "arborkv"}, "never: the KV budget was never full of thoughts that may be compressed"),
 ])  # fmt: skip
 def test_a_policy_that_never_acted_has_a_reason(compression, why):
     assert why in shown(compression=compression)
@@ -94,7 +94,7 @@ def test_what_was_on_is_said_with_the_settings():
 
 
 def test_a_policy_that_never_had_to_act_is_said_to_have_done_nothing():
-    assert "KV reduced never: " in shown(compression={"name": "streaming"})
+    assert "KV compressed never: " in shown(compression={"name": "streaming"})
     assert "never" not in shown(
         Ledger(compression=CompressedKV(acted=1, tokens=1, rows=1)), compression={"name": "streaming"}
     )

@@ -1,1 +1,1 @@
-"""How the embedded model is trained and evaluated."""
+"""Training and evaluation of the embedded model."""

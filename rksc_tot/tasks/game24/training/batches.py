@@ -1,4 +1,4 @@
-"""Documents as token ids with a flat list of what is learnt where, drawn in this process or in several."""
+"""Batches of training documents: token ids and targets, generated in this process or in worker processes."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from rksc_tot.tasks.game24.training.documents import Document, Generator, HeldOu
 
 WORD = {word: i for i, word in enumerate(vocabulary())}
 PAD = WORD["<pad>"]
-VALUE_SHARE, SOLVE_SHARE = 0.69, 0.07  # of the documents; the rest are paths of the role steps
+VALUE_SHARE, SOLVE_SHARE = 0.69, 0.07  # shares of the documents; the rest have the role steps
 
 
 class Batch(NamedTuple):
-    """Right-padded ids ``[N, S]`` and what is learnt where; a place is row * S + column."""
+    """Right-padded ids ``[N, S]`` and training targets. A place is row * S + column."""
 
     ids: Tensor
-    text: Tensor  # [t, 2] place, next token in a body
-    tries: Tensor  # [12 v, 3] place of a try, number it makes, yes/no
-    label: Tensor  # [v, 3] place after the question, sure/likely/impossible to early lenses and to all others
-    swap: Tensor  # [w, 2] place after a question about three numbers, such a place of another row
+    text: Tensor  # [t, 2] place, next token of a body
+    tries: Tensor  # [12 v, 3] place of a try, its result, whether 24 can be reached after it (yes/no)
+    label: Tensor  # [v, 3] place after the question, label for early lenses, label for later layers
+    swap: Tensor  # [w, 2] places after questions about three numbers, in two different rows
 
     def to(self, device: str) -> Batch:
-        """The same on a device."""
+        """The batch on a device."""
         return Batch(*(part.to(device, non_blocking=True) for part in self))
 
 
 def encode(tokenizer: PreTrainedTokenizerFast, documents: list[Document]) -> Batch:
-    """Token ids and targets of a list of documents."""
+    """Tokenize documents and collect their targets."""
     question = tokenizer.encode(QUESTION)
     rows = []
     for doc in documents:
@@ -63,7 +63,7 @@ def encode(tokenizer: PreTrainedTokenizerFast, documents: list[Document]) -> Bat
 
 
 class Batches(IterableDataset[Batch]):
-    """Endless batches of ``documents`` documents; each worker process draws its own seeded ones."""
+    """Endless batches of ``documents`` documents. Each worker process has a random stream of its own."""
 
     def __init__(self, documents: int, unseen: HeldOut, seed: int) -> None:
         self.documents, self.unseen, self.seed = documents, unseen, seed

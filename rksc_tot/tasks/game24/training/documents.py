@@ -1,7 +1,7 @@
-"""Training documents for the embedded model, and the sets it never sees.
+"""Training documents for the embedded model, and the held-out sets.
 
-Every document is a path: a prompt, then one step a line; a value document ends with the value question, whose
-positions carry their own targets. Random draws come from one seeded ``random.Random``.
+A document is a path: a prompt, then one step a line. A value document ends with the value question, whose positions have
+targets of their own. All randomness comes from one seeded ``random.Random``.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from rksc_tot.tasks.game24.world import (
 )
 
 HELD_OUT_SEED = 24
-FREE = 0  # three numbers of any range
-VALUE_MIX = {3: 0.36, FREE: 0.36, 2: 0.2, 1: 0.08}  # shares of the value documents, by how many numbers a game has left
+FREE = 0  # a free state: three numbers of any range
+VALUE_MIX = {3: 0.36, FREE: 0.36, 2: 0.2, 1: 0.08}  # shares of the value documents by number of numbers left
 
 
 @dataclass(frozen=True)
 class HeldOut:
-    """What training must not contain.
+    """Puzzles and states that training must not contain.
 
-    ``roots``: four-number puzzles never used as a prompt. ``states``: three-number states that occur nowhere, neither in
-    a path nor in a question. ``root_puzzles`` / ``state_puzzles``: the two evaluation sets of our own; every good
-    three-number state of a ``state_puzzles`` member is in ``states``.
+    * ``roots``: four-number puzzles that are never a prompt.
+    * ``states``: three-number states that occur neither in a path nor in a question.
+    * ``root_puzzles``, ``state_puzzles``: our two evaluation sets. ``states`` has every good three-number state of the second.
     """
 
     roots: frozenset[State]
@@ -47,7 +47,7 @@ class HeldOut:
 
 
 def held_out(excluded: Iterable[State] = ()) -> HeldOut:
-    """The seeded held-out sets: 100 puzzles held out as roots, 50 whose good three-number states are held out too."""
+    """The seeded held-out sets: 100 puzzles as roots, and 50 puzzles whose good three-number states are held out too."""
     excluded = frozenset(excluded)
     rng = random.Random(HELD_OUT_SEED)
     puzzles = [p for p in all_puzzles() if p not in excluded]
@@ -55,16 +55,19 @@ def held_out(excluded: Iterable[State] = ()) -> HeldOut:
     root_puzzles, state_puzzles = tuple(puzzles[:100]), tuple(puzzles[100:150])
     states = {step.after for p in state_puzzles for step in good_steps(p)}
     dead = sorted({s.after for p in puzzles[150:] for s in legal_steps(p) if not reaches(s.after)})
-    states.update(rng.sample(dead, 3 * len(states)))  # states that do not reach 24, so that the label says something
+    states.update(rng.sample(dead, 3 * len(states)))  # add states that cannot reach 24
     return HeldOut(excluded | set(root_puzzles) | set(state_puzzles), frozenset(states), root_puzzles, state_puzzles)
 
 
 @dataclass
 class Document:
-    """Text pieces and what is learnt where.
+    """A document with its targets.
 
-    ``prompt`` carries no loss, ``body`` is next-token text with loss, ``question`` (value documents) has one target a
-    token: the result each try makes (``results``), whether 24 is reached after it (``verdicts``), and the label.
+    * ``prompt``: text without loss. ``body``: text with next-token loss.
+    * ``asks``: whether the value question follows. Its targets are the result of each try (``results``), whether 24 can be
+      reached after it (``verdicts``), and the ``label``.
+    * ``early``: the label for early layers; random for three numbers, which early layers cannot judge.
+    * ``left``: number of numbers in the state of the question.
     """
 
     prompt: str
@@ -73,12 +76,12 @@ class Document:
     results: list[str] = field(default_factory=list)
     verdicts: list[str] = field(default_factory=list)
     label: str = ""
-    early: str = ""  # what early layers learn as the label: of three numbers a random one, for they cannot know
-    left: int = 0  # how many numbers the state asked about has
+    early: str = ""
+    left: int = 0
 
 
 class Generator:
-    """Draws documents; one method a role."""
+    """Generates random documents, one method for each role."""
 
     def __init__(self, rng: random.Random, unseen: HeldOut) -> None:
         self.rng = rng
@@ -88,7 +91,7 @@ class Generator:
         self.solvable = [p for p in roots if reaches(p) and any(s.after not in unseen.states for s in good_steps(p))]
 
     def walk(self, state: State, good: float, until: int = 1) -> list[ArithmeticStep] | None:
-        """Random steps down to ``until`` numbers; each is a good one with probability ``good``; None if held out."""
+        """Random steps down to ``until`` numbers, each good with probability ``good``. None if they meet a held-out state."""
         steps = []
         while len(state) > until:
             keep = good_steps(state) if self.rng.random() < good else ()
@@ -103,7 +106,7 @@ class Generator:
         return steps
 
     def steps(self) -> Document:
-        """Role *propose*: a path of legal steps, half of them aimed at 24."""
+        """Role *propose*: a path of legal steps, half of them good steps."""
         while True:
             root = self.rng.choice(self.solvable if self.rng.random() < 0.8 else self.roots)
             path = self.walk(root, good=0.5)
@@ -111,7 +114,7 @@ class Generator:
                 return Document(prompt_text("steps", root), "".join(f"{s}\n" for s in path) + "<eos>")
 
     def solve(self) -> Document:
-        """Role *whole chain*: a correct solution from the first step to the last."""
+        """Role *whole chain*: a correct solution."""
         while True:
             root = self.rng.choice(self.solvable)
             path = self.walk(root, good=1.0)
@@ -119,7 +122,7 @@ class Generator:
                 return Document(prompt_text("solve", root), "".join(f"{s}\n" for s in path) + "<eos>")
 
     def value(self) -> Document:
-        """Role *value*: a path, then the question. Half the states reach 24; a good third were never a game's."""
+        """Role *value*: a path, then the question. Half of the states can reach 24; about a third are free states."""
         want = self.rng.random() < 0.5
         [size] = self.rng.choices(tuple(VALUE_MIX), tuple(VALUE_MIX.values()))
         while True:
@@ -144,7 +147,7 @@ class Generator:
         return (root, path, path[-1].after) if path else None
 
     def _free_state(self, want: bool) -> tuple[State, list[ArithmeticStep], State] | None:
-        """A three-number state of any range, built backwards from 24, sometimes spoilt, with a step before it."""
+        """A three-number state of any range, built backwards from 24 and sometimes altered, sometimes with a step before it."""
         state: State = (24,)
         for _ in range(2):
             state = self._split(state)
@@ -169,7 +172,7 @@ class Generator:
         return self.rng.randint(0, self.rng.choice((13, 13, 30, 100, LARGEST)))
 
     def _split(self, state: State) -> State:
-        """Replace one number by two that make it."""
+        """Replace one number by two numbers that make it."""
         while True:
             at = self.rng.randrange(len(state))
             made, rest = state[at], state[:at] + state[at + 1 :]
@@ -184,13 +187,13 @@ def _by_try(state: State) -> dict[str, int | None]:
 
 
 def try_results(state: State) -> list[str]:
-    """For each try of the question the number it makes, or ``no``."""
+    """The result of each try of the question, or ``no`` if it has none."""
     made = _by_try(state)
     return [" no" if made.get(t) is None else f" {made[t]}" for t in TRIES]
 
 
 def try_verdicts(state: State) -> list[str]:
-    """For each try of the question whether 24 is still reached after it."""
+    """For each try of the question, whether 24 can be reached after it."""
     made, answers = _by_try(state), []
     for t in TRIES:
         result = made.get(t)

@@ -1,7 +1,7 @@
-"""Measure the embedded model, on puzzles it was trained on and on puzzles it was not.
+"""Measure the embedded model on trained and held-out puzzles.
 
-``python -m rksc_tot.tasks.game24.training.evaluate game24 [--model FOLDER] [--exclude FILE --rows 901-1000]`` prints one
-JSON object, which the model card quotes. ``rksc-tot compare game24`` measures searches.
+``python -m rksc_tot.tasks.game24.training.evaluate game24 [--model FOLDER] [--exclude FILE --rows 901-1000]`` prints the
+figures of the model card as JSON. ``rksc-tot compare game24`` measures searches.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from rksc_tot.tasks.game24.tokenizer import LABELS
 from rksc_tot.tasks.game24.training.documents import HeldOut, held_out
 from rksc_tot.tasks.game24.world import ArithmeticStep, State, legal_steps, reaches
 
-CHUNK = 64  # states asked about in one call
+CHUNK = 64  # questions in one engine call
 
 
-class ModelReplies(NamedTuple):
-    """A state, the path that leads to it, and what the model said."""
+class ModelReply(NamedTuple):
+    """A state and the model's answer to the value question."""
 
     state: State
     possible: float  # P(sure) + P(likely)
 
 
 def states_after_one_step(roots: Sequence[State]) -> dict[State, tuple[State, ArithmeticStep]]:
-    """Every three-number state one step after the roots, with one way to get there."""
+    """Every three-number state one step after the roots, with a root and a step that lead to it."""
     found: dict[State, tuple[State, ArithmeticStep]] = {}
     for root in roots:
         for step in legal_steps(root):
@@ -44,9 +44,9 @@ def states_after_one_step(roots: Sequence[State]) -> dict[State, tuple[State, Ar
     return found
 
 
-async def ask(engine: TransformersEngine, ways: Sequence[tuple[State, Sequence[ArithmeticStep]]]) -> list[ModelReplies]:
-    """The value question at the end of each path."""
-    asked: list[ModelReplies] = []
+async def ask(engine: TransformersEngine, ways: Sequence[tuple[State, Sequence[ArithmeticStep]]]) -> list[ModelReply]:
+    """Ask the value question at the end of each path."""
+    asked: list[ModelReply] = []
     for at in range(0, len(ways), CHUNK):
         account = Account()
         handles = [
@@ -56,15 +56,15 @@ async def ask(engine: TransformersEngine, ways: Sequence[tuple[State, Sequence[A
         scores = await engine.label([LabelRequest(h, QUESTION, LABELS) for h in handles], account)
         for (root, steps), score in zip(ways[at : at + CHUNK], scores, strict=True):
             if score is not None:  # there is no deadline
-                asked.append(ModelReplies(steps[-1].after if steps else root, 1 - score.probabilities["impossible"]))
+                asked.append(ModelReply(steps[-1].after if steps else root, 1 - score.probabilities["impossible"]))
         for handle in handles:
             engine.release(handle)
         engine.clear()
     return asked
 
 
-def value_figures(asked: Sequence[ModelReplies]) -> dict[str, float]:
-    """Accuracy, area under the ROC curve, and what always saying *impossible* would score."""
+def value_figures(asked: Sequence[ModelReply]) -> dict[str, float]:
+    """Accuracy, area under the ROC curve, and the accuracy of always answering *impossible*."""
     good = [a.possible for a in asked if reaches(a.state)]
     bad = [a.possible for a in asked if not reaches(a.state)]
     right = sum(p >= 0.5 for p in good) + sum(p < 0.5 for p in bad)
@@ -80,7 +80,7 @@ def value_figures(asked: Sequence[ModelReplies]) -> dict[str, float]:
 
 
 async def proposal_figures(engine: TransformersEngine, roots: Sequence[State], draws: int) -> dict[str, float]:
-    """How many sampled first steps are legal, and how many of those keep 24 in reach, against uniform legal steps."""
+    """Shares of sampled first steps that are legal and that keep 24 in reach, and the same for uniform legal steps."""
     legal = keeping = 0
     account = Account()
     requests = [
@@ -104,7 +104,7 @@ async def proposal_figures(engine: TransformersEngine, roots: Sequence[State], d
 
 
 async def measure(engine: TransformersEngine, unseen: HeldOut, excluded: Sequence[State]) -> dict[str, object]:
-    """All figures of the card."""
+    """All figures of the model card."""
     rng = random.Random(0)
     trained = [p for p in combinations_with_replacement(range(1, 14), 4) if p not in unseen.roots]
     ways = states_after_one_step(trained)
@@ -129,13 +129,13 @@ async def measure(engine: TransformersEngine, unseen: HeldOut, excluded: Sequenc
 
 def main(
     what: Annotated[str, typer.Argument(help="which model: game24")],
-    model: Annotated[Path | None, typer.Option(help="model folder; default: the one that ships")] = None,
+    model: Annotated[Path | None, typer.Option(help="model folder; default: the embedded model")] = None,
     exclude: Annotated[Path | None, typer.Option(help="csv of puzzles the model was trained without")] = None,
     rows: Annotated[str, typer.Option(help="which ranks of that file")] = "1-100000",
 ) -> None:
     """Print the figures of the model card as JSON."""
     if what != "game24":
-        raise typer.BadParameter(f"{what!r} is not a model this measures; there is game24")
+        raise typer.BadParameter(f"{what!r} is unknown; there is game24")
     excluded = read_puzzles(exclude, rows) if exclude else []
     with load_engine(model) as engine:
         print(json.dumps(asyncio.run(measure(engine, held_out(excluded), excluded)), indent=1))

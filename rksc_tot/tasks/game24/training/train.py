@@ -1,10 +1,9 @@
 """Train the embedded game-of-24 model from scratch: ``python -m rksc_tot.tasks.game24.training.train game24 --out FOLDER``.
 
-One transformer learns three roles on one path form (see ``documents``). Two things make its value role compute rather
-than remember: the question gives one position to each operation that could come next, with a target of its own, and
-early lenses on those positions must already show the number the operation makes. Lenses on the later layers make it
-decide as early as it can. Long training remembers labels all the same, so a short second stage makes it gather the label of
-three numbers from those positions (see ``read``).
+One transformer learns three roles on paths of one form (see ``documents``). The value question has one position for each
+possible operation, and each position has targets of its own: early layers predict the result of the operation, later layers
+whether 24 can be reached after it. These targets make the model compute values. It still memorises labels in a long training,
+so a short second stage makes it derive the label of three numbers from those positions (see ``read``).
 """
 
 from __future__ import annotations
@@ -42,28 +41,30 @@ class Recipe:
     kv_heads: int = 4
     head_size: int = 24
     inner: int = 800
-    result_layers: tuple[int, ...] = (2, 3)  # where the lens on a try must show the number it makes
+    result_layers: tuple[int, ...] = (2, 3)  # layers whose lens predicts the result of a try
     result_weight: float = 0.7
-    verdict_from: int = 2  # first layer whose lens on a try is to know whether 24 is still reached
-    compute_from: int = 1  # first layer whose lens is to know the label of three numbers; that of fewer: all layers
-    lens_weight: float = 0.4  # of a verdict or label below the last layer, where they weigh 2 and 0.7
+    verdict_from: int = 2  # first layer whose lens predicts whether 24 can be reached after a try
+    compute_from: int = (
+        1  # first layer whose lens predicts the label of three numbers; all layers predict that of fewer
+    )
+    lens_weight: float = 0.4  # weight of a verdict or label below the last layer; there they weigh 2 and 0.7
     peak_rate: float = 2e-3
-    floor: float = 0.02  # final learning rate over peak
-    flat: float = 0.4  # share of the run at peak rate
+    floor: float = 0.02  # final learning rate as a share of the peak
+    flat: float = 0.4  # share of the run at the peak rate
     warmup_steps: int = 200
     weight_decay: float = 0.05
-    documents: int = 290  # a step
+    documents: int = 290  # documents a step
 
     def gathering(self) -> Recipe:
         """The recipe of the second stage."""
         return replace(self, verdict_from=4, compute_from=4, peak_rate=6e-4, documents=min(58, self.documents))
 
 
-GATHERING_STEPS = 172  # few enough that nothing new can be remembered
+GATHERING_STEPS = 172  # too few to memorise new labels
 
 
 def number_features(width: int, rng: torch.Generator) -> Tensor:
-    """Fourier features of n and log n, randomly rotated: close numbers start close. ``[LARGEST + 1, width]``."""
+    """Randomly rotated Fourier features of n and log n ``[LARGEST + 1, width]``: close numbers have close features."""
     n = torch.arange(LARGEST + 1, dtype=torch.float64)[:, None]
     periods = torch.logspace(math.log10(2), math.log10(2 * LARGEST), width // 4, dtype=torch.float64)
     logs = torch.logspace(math.log10(0.1), math.log10(12), width // 4, dtype=torch.float64)
@@ -75,7 +76,7 @@ def number_features(width: int, rng: torch.Generator) -> Tensor:
 
 
 def build_model(recipe: Recipe, seed: int) -> LlamaForCausalLM:
-    """A freshly initialised Llama of the recipe's shape."""
+    """An initialised Llama with the shape of the recipe."""
     torch.manual_seed(seed)
     config = LlamaConfig(
         vocab_size=len(WORD),
@@ -107,7 +108,7 @@ def build_model(recipe: Recipe, seed: int) -> LlamaForCausalLM:
 
 
 class Reading(NamedTuple):
-    """What the model says at some places through the head of the last layer or an earlier one, and what is right."""
+    """Logits of one layer at some places, with their targets."""
 
     weight: float
     logits: Tensor  # [n, V]
@@ -118,16 +119,16 @@ class Reading(NamedTuple):
         return self.weight * F.cross_entropy(self.logits, self.targets)
 
     def accuracy(self) -> float:
-        """Share of places where the likeliest word is right."""
+        """Share of places where the likeliest token is the target."""
         return (self.logits.argmax(-1) == self.targets).float().mean().item()
 
 
 def read(model: LlamaForCausalLM, batch: Batch, recipe: Recipe) -> dict[str, Reading]:
-    """Everything that is learnt from one batch, by name; ``verdict@5`` is a verdict read after layer 5.
+    """All readings of one batch by name; ``verdict@5`` is a verdict read after layer 5.
 
-    Where ``compute_from`` is above 1, what the place after a question about three numbers holds just before that layer goes to
-    another document, and lenses before it learn a label of chance: the label can then not be remembered from the state, it
-    must be gathered from the tries.
+    If ``compute_from`` is above 1, the hidden states after questions about three numbers are exchanged between documents before
+    that layer, and the lenses before it learn random labels. The label can then not be memorised from the state: the model must
+    derive it from the tries.
     """
 
     def exchange(_layer: torch.nn.Module, _inputs: object, hidden: Tensor) -> Tensor:
@@ -157,7 +158,7 @@ def read(model: LlamaForCausalLM, batch: Batch, recipe: Recipe) -> dict[str, Rea
 
 
 def rate_at(done: float, step: int, recipe: Recipe) -> float:
-    """Learning rate after a share ``done`` of the run: warm-up, flat, then linear to the floor."""
+    """Learning rate at the share ``done``, 0..1, of the run: warm-up, flat, then linear decay to the floor."""
     peak = recipe.peak_rate * min(1.0, (step + 1) / recipe.warmup_steps)
     if done < recipe.flat:
         return peak
@@ -175,7 +176,7 @@ def fit(
     device: str,
     workers: int,
 ) -> None:
-    """Train a model; the run ends, its learning rate gone down, with the steps or the minutes, whichever is first."""
+    """Train a model for ``steps`` or ``minutes``, whichever ends first; the learning rate decays to its floor by then."""
     batches = iter(DataLoader(Batches(recipe.documents, unseen, seed), batch_size=None, num_workers=workers))
     optimiser = torch.optim.AdamW(
         model.parameters(), lr=recipe.peak_rate, betas=(0.9, 0.98), weight_decay=recipe.weight_decay, fused=True
@@ -201,7 +202,7 @@ def fit(
 
 
 def save(model: LlamaForCausalLM, unseen: HeldOut, out: Path) -> None:
-    """Write an ordinary ``from_pretrained`` folder with fp16 weights, and beside it what the model never saw."""
+    """Write a ``from_pretrained`` folder with fp16 weights, and the held-out sets as ``held_out.json``."""
     half = copy.deepcopy(model).cpu().half()
     half.save_pretrained(out)
     build_tokenizer().save_pretrained(out)
@@ -218,14 +219,14 @@ def main(
     seed: Annotated[int, typer.Option()] = 0,
     exclude: Annotated[Path | None, typer.Option(help="csv of puzzles never to train on")] = None,
     rows: Annotated[str, typer.Option(help="which ranks of that file")] = "1-100000",
-    documents: Annotated[int, typer.Option(help="documents a step; a CPU has time for 58")] = Recipe.documents,
+    documents: Annotated[int, typer.Option(help="documents a step; 58 for a CPU")] = Recipe.documents,
     device: Annotated[str, typer.Option(help="cpu or cuda")] = "cuda" if torch.cuda.is_available() else "cpu",
-    workers: Annotated[int, typer.Option(help="processes that draw documents; 0: this one; a GPU wants 3")] = 0,
+    workers: Annotated[int, typer.Option(help="processes that generate documents; 0: this one; 3 for a GPU")] = 0,
     threads: Annotated[int, typer.Option(help="threads on a CPU")] = 1,
 ) -> None:
     """Train and save the model; prints a line of accuracies every 100 steps."""
     if what != "game24":
-        raise typer.BadParameter(f"{what!r} is not a model this trains; there is game24")
+        raise typer.BadParameter(f"{what!r} is unknown; there is game24")
     torch.set_num_threads(threads)
     if device != "cpu":
         torch.set_float32_matmul_precision("high")

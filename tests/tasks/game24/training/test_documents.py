@@ -156,10 +156,10 @@ def test_what_is_wrong_with_a_puzzle_file_is_named_with_its_line(tmp_path, conte
         read_puzzles(file, "1-10")
 
 
-def test_a_file_without_a_puzzle_does_not_speak_of_rows_nobody_gave(tmp_path):
+def test_the_message_on_an_empty_file_does_not_mention_rows(tmp_path):
     file = tmp_path / "ranked.csv"
     file.write_text("Rank,Puzzles\n", encoding="utf-8")
-    with pytest.raises(ConfigError, match="has no puzzle - write one a line"):
+    with pytest.raises(ConfigError, match="has no puzzle - write one puzzle on each line"):
         read_puzzles(file)
 
 

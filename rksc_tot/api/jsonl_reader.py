@@ -1,4 +1,4 @@
-"""Files with a line of JSON each: problems, and the results of ``rksc-tot run``."""
+"""Read JSON lines: files of problems, and files of results, which ``cli/results_writer.py`` writes."""
 
 from __future__ import annotations
 
@@ -15,53 +15,53 @@ from rksc_tot.api.outcomes import Problem, Verdict
 from rksc_tot.core.errors import ConfigError
 from rksc_tot.core.tree import ReasoningTree
 
-OURS = ("verdict", "result", "failure", "settings")  # keys of a results line that are not the problem's
-FORM = 'give a line of JSON each: "the problem", or {"problem": …, "id": …}'
-SHOWN = 3  # faults of a file that are named
-DEEPEST = 100  # lists and objects within each other
+RESULT_KEYS = ("verdict", "result", "failure", "settings")  # keys that a results line adds to those of its problem
+FORM = 'write each problem as a line of JSON: "the problem", or {"problem": …, "id": …}'
+SHOWN = 3  # faults of a file that the message lists
+DEEPEST = 100  # levels of nested lists and objects
 
 
 @dataclass(frozen=True, slots=True)
-class JsonlLine:
-    """A problem as its file has it: the keys of its line, ``problem`` and ``id`` among them."""
+class ProblemLine:
+    """One line of a file of problems. ``fields``: all its keys, ``problem`` and ``id`` included. ``number``: from 1."""
 
     number: int
     fields: dict[str, Any]
 
     @property
     def problem(self) -> Problem:
-        """The problem with its id."""
+        """The problem with its id, as :func:`~rksc_tot.solve_many` takes it."""
         return Problem(self.fields["problem"], self.fields["id"])
 
 
-def read_problems(file: str) -> list[JsonlLine]:
-    """The lines of a file, ``-``: of stdin; blank lines are passed over.
+def read_problems(file: str) -> list[ProblemLine]:
+    """Read a file of problems; ``-`` means stdin. Blank lines are skipped.
 
     Raises
     ------
     ConfigError
-        If it cannot be read, holds no problem, or a line is not of the form, has the id of another, or a key of the results.
+        If the file cannot be read or holds no problem, or if a line is malformed, repeats an id, or has a key of the results.
     """
     name = "stdin" if file == "-" else repr(file)
     try:
-        if file == "-" and sys.stdin is None:  # closed by whoever started the program
-            raise ConfigError("stdin is closed", hint="give it the problems, or name a file of them")
+        if file == "-" and sys.stdin is None:
+            raise ConfigError("stdin is closed", hint="pipe the problems to it, or name a file of problems")
         text = (sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()).decode("utf-8-sig")
     except OSError as error:
         raise ConfigError(f"{name} cannot be read: {error.strerror or error}", hint="name a file of problems") from None
     except UnicodeDecodeError as error:
         raise ConfigError(f"{name} is not UTF-8: {error.reason} at byte {error.start}", hint=FORM) from None
-    lines: list[JsonlLine] = []
+    lines: list[ProblemLine] = []
     faults: list[str] = []
     seen: dict[str, int] = {}
     for number, raw in enumerate(text.split("\n"), 1):
         if not raw.strip():
             continue
         try:
-            line = JsonlLine(number, _fields(raw, number))
+            line = ProblemLine(number, _fields(raw, number))
             first = seen.setdefault(str(line.fields["id"]), number)
             if first != number:
-                raise ValueError(f"has the id {line.fields['id']!r} of line {first}")
+                raise ValueError(f"repeats the id {line.fields['id']!r} of line {first}")
             lines.append(line)
         except ValueError as error:
             faults.append(f"line {number} {error}")
@@ -74,15 +74,16 @@ def read_problems(file: str) -> list[JsonlLine]:
 
 
 def read_results(file: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:
-    """The lines of a results file, as dicts; where a ``result`` has a tree, it is a :class:`~rksc_tot.core.tree.ReasoningTree`.
+    """Read a results file, one dict a line.
 
-    The keys are those of the problem's line, and ``verdict`` (see :class:`~rksc_tot.api.outcomes.Outcome`), ``result`` or None,
-    ``failure`` or None, ``settings``. A last line that was being written when the run ended is passed over.
+    The keys are those of the problem's line and ``verdict`` (see :class:`~rksc_tot.api.outcomes.Outcome`), ``result`` or None,
+    ``failure`` or None, and ``settings``. A tree in ``result`` becomes a :class:`~rksc_tot.core.tree.ReasoningTree`. An
+    incomplete last line is skipped.
 
     Raises
     ------
     ConfigError
-        If the file cannot be read, or a line is no result.
+        If the file cannot be read, or a line is not a result.
     """
     for _, record in raw_results(Path(file)):
         if record["result"] is not None and "tree" in record["result"]:
@@ -91,11 +92,11 @@ def read_results(file: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:
 
 
 def raw_results(file: Path) -> Iterator[tuple[bytes, dict[str, Any]]]:
-    """The whole lines of a results file, each as it is and as what it says. Raises what :func:`read_results` raises."""
+    """The complete lines of a results file, as bytes and as dicts. Raises the errors of :func:`read_results`."""
     try:
         with file.open("rb") as lines:
             for number, raw in enumerate(lines, 1):
-                if raw.endswith(b"\n"):  # else it was being written
+                if raw.endswith(b"\n"):  # otherwise the line is incomplete
                     yield raw, _result(raw, f"{str(file)!r}, line {number}")
     except OSError as error:
         raise ConfigError(
@@ -103,10 +104,13 @@ def raw_results(file: Path) -> Iterator[tuple[bytes, dict[str, Any]]]:
         ) from None
 
 
-def strictly(raw: str | bytes) -> Any:
-    """What a text of JSON says. Raises ValueError, with the end of a sentence, if it is none or nests too deeply.
+def parse_strictly(raw: str | bytes) -> Any:
+    """Parse JSON strictly: NaN, infinite numbers such as 1e999, and deep nesting are errors.
 
-    NaN and infinite numbers, such as 1e999, are none.
+    Raises
+    ------
+    ValueError
+        The message is a predicate, such as ``is not JSON``.
     """
     too_deep = f"is nested more than {DEEPEST} deep"
     try:
@@ -114,7 +118,7 @@ def strictly(raw: str | bytes) -> Any:
     except RecursionError:
         raise ValueError(too_deep) from None
     except ValueError:
-        raise ValueError("is no JSON") from None
+        raise ValueError("is not JSON") from None
     level, depth = [value], 0
     while level := [inner for outer in level for inner in _inside(outer)]:
         depth += 1
@@ -124,23 +128,23 @@ def strictly(raw: str | bytes) -> Any:
 
 
 def _fields(raw: str, number: int) -> dict[str, Any]:
-    """The keys of a line. Raises ValueError with the end of a sentence."""
-    value = strictly(raw)
+    """The fields of a line of a file of problems. Raises ValueError with a predicate, such as ``has no problem``."""
+    value = parse_strictly(raw)
     fields = {"problem": value} if isinstance(value, str) else value
     if not isinstance(fields, dict) or "problem" not in fields:
         raise ValueError("has no problem")
-    for key in OURS:
+    for key in RESULT_KEYS:
         if key in fields:
-            raise ValueError(f"has the key {key!r}, which is one of the results'")
+            raise ValueError(f"has the key {key!r}, which is reserved for results")
     id = fields.setdefault("id", number)
     if not isinstance(id, str | int) or isinstance(id, bool):
-        raise ValueError(f"has the id {id!r}, which is neither a text nor a whole number")
+        raise ValueError(f"has the id {id!r}, which is neither a string nor a whole number")
     return fields
 
 
 def _result(raw: bytes, where: str) -> dict[str, Any]:
     try:
-        record = strictly(raw)
+        record = parse_strictly(raw)
         verdict, found = record["verdict"], record["result"]
         ended = verdict not in ("refused", "failed")
         fits = isinstance(found, dict) is ended is (record["failure"] is None)
@@ -150,7 +154,7 @@ def _result(raw: bytes, where: str) -> dict[str, Any]:
             raise ValueError
         return {"id": record["id"], "problem": record["problem"], **record}
     except (ValueError, TypeError, KeyError):
-        raise ConfigError(f"{where} is no result", hint="name a file that `rksc-tot run` has written") from None
+        raise ConfigError(f"{where} is not a result", hint="name a file that `rksc-tot run` wrote") from None
 
 
 def _finite(number: str) -> float:

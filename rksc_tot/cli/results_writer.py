@@ -1,4 +1,4 @@
-"""The results of ``rksc-tot run``: a line of JSON each, written whole as each search ends, gone on with by ``--resume``."""
+"""Write the results of ``rksc-tot run`` as JSON lines, and resume such a file (``api/jsonl_reader.py`` reads it)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from rksc_tot.api.jsonl import JsonlLine, raw_results, strictly
+from rksc_tot.api.jsonl_reader import ProblemLine, parse_strictly, raw_results
 from rksc_tot.api.outcomes import Outcome, RunProgress
 from rksc_tot.api.result import main_reason
 from rksc_tot.cli.output import record_of, strict_json
@@ -19,19 +19,19 @@ from rksc_tot.core.errors import ConfigError, RkscTotError
 from rksc_tot.core.plugins.user_code import named, shown
 
 
-class Results:
-    """Lines of results, appended to a file; as a context, which holds the file for this run alone.
+class ResultsWriter:
+    """Appends results to a file. As a context it locks the file against other runs.
 
-    A line has the fields of its problem's line, its ``verdict``, ``result`` (without the tree unless ``trees``) or null,
-    ``failure`` or null, and the ``settings`` it was found with. What failed or was cut by a budget of the run is not *done*.
+    A line has the fields of its problem's line, the ``verdict``, the ``result`` or null, the ``failure`` or null, and the
+    ``settings`` of the search. Problems with the verdicts ``failed`` and ``cut`` are not *done*: a resumed run repeats them.
 
     Parameters
     ----------
     out : Path
     settings : callable
-        Given a problem, all that its result depends on.
+        Maps a problem to all settings that its result depends on.
     trees : bool
-        Whether each tree is written too.
+        Whether ``result`` includes the tree.
 
     Raises
     ------
@@ -44,9 +44,9 @@ class Results:
         self._settings = settings
         self._trees = trees
 
-    def __enter__(self) -> Results:
+    def __enter__(self) -> ResultsWriter:
         try:
-            self._at = self.out.resolve()  # a link stays one, whatever is done to the file
+            self._at = self.out.resolve()  # replacing the file keeps a symbolic link
             if self._at.exists() and not self._at.is_file():
                 raise OSError("not a file")
             try:
@@ -58,7 +58,7 @@ class Results:
         except (OSError, RuntimeError) as error:
             raise ConfigError(
                 f"{str(self.out)!r} cannot be written: {getattr(error, 'strerror', None) or error}",
-                hint="name a file in a folder that is there and can be written",
+                hint="name a file in an existing, writable folder",
             ) from None
         return self
 
@@ -68,19 +68,17 @@ class Results:
         self._file.close()
 
     def check_new(self) -> None:
-        """Refuse a file that was there."""
+        """Raise ConfigError if the file existed before this run."""
         if not self._made:
-            raise ConfigError(f"{str(self.out)!r} is there already", hint="go on with --resume, or name another file")
+            raise ConfigError(f"{str(self.out)!r} already exists", hint="add --resume, or name another file")
 
-    def go_on(self, lines: Sequence[JsonlLine], earlier: RunProgress) -> set[str]:
-        """The ids that are done in the file, which is left with their lines only.
-
-        How they came out is counted in ``earlier``.
+    def resume(self, lines: Sequence[ProblemLine], earlier: RunProgress) -> set[str]:
+        """The ids of the problems that are done. Counts them in ``earlier``, and removes all other lines from the file.
 
         Raises
         ------
         ConfigError
-            If it is no file of results, or of other settings or problems.
+            If the file is not a results file, or its settings or problems differ from those of this run.
         """
         problems = {str(line.fields["id"]): line.fields["problem"] for line in lines}
         done: set[str] = set()
@@ -97,16 +95,21 @@ class Results:
             self._keep(kept)
         return done
 
-    def write(self, outcome: Outcome, line: JsonlLine) -> Outcome:
-        """Append the line of an outcome, and hand it to the system whole; returns what is written.
+    def write(self, outcome: Outcome, line: ProblemLine) -> Outcome:
+        """Append the line of an outcome. Returns the outcome that was written.
 
-        That is the outcome, or a failure where JSON cannot hold its result.
+        An outcome whose result JSON cannot represent is written as a failure.
+
+        Raises
+        ------
+        RkscTotError
+            If the file cannot be written.
         """
         found = None
         if outcome.result is not None:
             found = record_of(outcome.result, tree=self._trees)
-            for said_elsewhere in ("problem", "settings"):
-                del found[said_elsewhere]
+            for key in ("problem", "settings"):  # keys of the line itself
+                del found[key]
         record = {
             **line.fields,
             "verdict": outcome.verdict,
@@ -128,26 +131,28 @@ class Results:
         except OSError as error:
             raise RkscTotError(
                 f"{str(self.out)!r} cannot be written: {error.strerror or error}",
-                hint="make room, and go on with --resume",
+                hint="free some disk space, then run again with --resume",
             ) from None
         return outcome
 
     def _check(self, record: Mapping[str, Any], number: int, problems: Mapping[str, Any]) -> None:
-        """Refuse a line of other settings or problems."""
+        """Raise ConfigError if a line has another problem or other settings than this run."""
         where, id, problem = f"{str(self.out)!r}, line {number}", str(record["id"]), record["problem"]
         if id not in problems or problems[id] != problem:
             now = f"is {shown(problems[id])} now" if id in problems else "is not among the problems"
-            raise ConfigError(f"{where}: problem {id} ({shown(problem)}) {now}", hint="give the problems of then")
-        then, now = record["settings"], strictly(strict_json(self._settings(problem)))
+            raise ConfigError(
+                f"{where}: problem {id} ({shown(problem)}) {now}", hint="give the same problems as before"
+            )
+        then, now = record["settings"], parse_strictly(strict_json(self._settings(problem)))
         for name in dict.fromkeys((*now, *then)):
             if now.get(name) != then.get(name):
                 raise ConfigError(
-                    f"{where} was found with {name} {shown(then.get(name))}, not {shown(now.get(name))}",
-                    hint="give the settings of then, or another --out",
+                    f"{where} has {name} {shown(then.get(name))}, not {shown(now.get(name))}",
+                    hint="give the same settings as before, or another --out",
                 )
 
     def _keep(self, numbers: set[int]) -> None:
-        """Write the file anew with some of its lines; whatever happens, either the old or the new one is there."""
+        """Replace the file by one with these lines only, atomically: a crash leaves the old file or the new one."""
         fresh: Path | None = None
         try:
             handle, name = tempfile.mkstemp(prefix=".rksc-tot-", dir=self._at.parent)
@@ -165,32 +170,34 @@ class Results:
             if fresh is not None:
                 fresh.unlink(missing_ok=True)
             raise ConfigError(
-                f"{str(self._at.parent)!r} cannot be written: {error.strerror or error}", hint="make room there"
+                f"{str(self._at.parent)!r} cannot be written: {error.strerror or error}", hint="free some disk space"
             ) from None
 
     def _open(self, file: Path) -> FileIO:
-        """The file to append to, held until it is closed. Without a buffer: what could not be written is not tried again."""
+        """Open the file for appending, and lock it. It is unbuffered, so that a failed write is not repeated on close."""
         opened = file.open("ab", buffering=0)
         if sys.platform != "win32":
             import fcntl
 
             try:
                 fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                free = os.path.samestat(os.fstat(opened.fileno()), file.stat())  # else it was replaced in the meantime
+                free = os.path.samestat(
+                    os.fstat(opened.fileno()), file.stat()
+                )  # False if the file was replaced meanwhile
             except BlockingIOError:
                 free = False
-            except OSError:  # a file system without locks, or the file has just gone
+            except OSError:  # no locks on this file system, or the file was deleted
                 free = file.exists()
             if not free:
                 opened.close()
                 raise ConfigError(
-                    f"{str(self.out)!r} is in use by another run", hint="wait for it, or name another file"
+                    f"{str(self.out)!r} is in use by another run", hint="wait until it ends, or name another file"
                 )
         return opened
 
 
 def _ending(record: Mapping[str, Any]) -> tuple[str, str | None]:
-    """What ended the search of a line, and why it has no answer."""
+    """Why the search of a line stopped, and why it has no answer, None if it has one."""
     found = record["result"]
     if found is None:
         return "", record["failure"]
