@@ -24,7 +24,7 @@ def test_every_example_is_listed_and_short():
 
 
 @pytest.mark.parametrize("name", SHOWN)
-def test_an_example_runs_as_it_stands(name, capsys, monkeypatch):
+def test_an_example_runs_unchanged(name, capsys, monkeypatch):
     monkeypatch.setattr(sys, "argv", [f"{name}.py"])
     runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
     assert SHOWN[name] in capsys.readouterr().out

@@ -19,13 +19,13 @@ def in_a_fresh_python(code):
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
 
 
-def test_the_public_names_are_these_and_no_others():
+def test_the_public_names_are_exactly_these():
     assert set(rksc_tot.__all__) == {*PUBLIC, "__version__"}
     assert set(dir(rksc_tot)) == set(rksc_tot.__all__)
 
 
 @pytest.mark.parametrize("name", sorted(PUBLIC))
-def test_every_public_name_is_there_and_documented(name):
+def test_every_public_name_exists_and_is_documented(name):
     value = getattr(rksc_tot, name)
     assert value.__doc__
     assert value.__name__ == name
@@ -56,7 +56,7 @@ def test_importing_loads_nothing_heavy():
         "rksc_tot.evaluation",
     ],
 )
-def test_neither_the_front_door_nor_the_command_loads_torch_before_it_is_needed(module):
+def test_neither_the_package_nor_the_command_loads_torch_before_use(module):
     loaded = in_a_fresh_python(f"import sys, {module}; print(*{{'torch', 'transformers'}} & set(sys.modules))")
     assert loaded == []
 

@@ -22,12 +22,12 @@ def ran(monkeypatch, capsys):
     return names
 
 
-def test_the_examples_run_as_they_stand(ran):
+def test_the_readme_examples_run_unchanged(ran):
     assert ran["result"].stopped == "finished" or "budget" in ran["result"].stopped
     assert ran["result"].ledger.verifier_calls > 0
 
 
-def test_the_first_example_prints_what_it_says(capsys):
+def test_the_first_example_prints_its_comment(capsys):
     exec(compile(BLOCKS[0], "README.md", "exec"), {})
     said = re.search(r"print\(result\.answer\)  # (.*)", BLOCKS[0])[1]
     assert capsys.readouterr().out == f"{said}\n"

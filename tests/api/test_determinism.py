@@ -84,7 +84,7 @@ def another_thread_at_work():
         thread.join()
 
 
-def test_company_and_order_change_nothing(alone):
+def test_other_searches_and_their_order_do_not_change_a_result(alone):
     search, trees = alone
     with load_engine() as engine:
         for seed in (1, 2):
@@ -93,7 +93,7 @@ def test_company_and_order_change_nothing(alone):
             assert same(engine, together, trees)  # the second time on KV of the first
 
 
-def test_eviction_changes_nothing(alone):
+def test_eviction_does_not_change_a_result(alone):
     search, trees = alone
     with load_engine() as engine:
         room = 160 * engine.bytes_per_token
@@ -102,19 +102,19 @@ def test_eviction_changes_nothing(alone):
         assert engine.cache.evicted_tokens > 0
 
 
-def test_small_passes_change_nothing(alone):
+def test_small_passes_do_not_change_a_result(alone):
     search, trees = alone
     with load_engine(max_batch_tokens=16) as engine:
         assert same(engine, found(engine, search, 4), trees)
 
 
-def test_the_number_of_threads_changes_nothing(alone):
+def test_the_number_of_threads_does_not_change_a_result(alone):
     search, trees = alone
     with threads(2), load_engine() as engine:
         assert same(engine, found(engine, search, 4, PUZZLES[:1]), {PUZZLES[0]: trees[PUZZLES[0]]})
 
 
-def test_other_work_on_the_machine_changes_nothing(alone):
+def test_other_work_on_the_machine_does_not_change_a_result(alone):
     search, trees = alone
     with another_thread_at_work(), load_engine() as engine:
         rest = {puzzle: trees[puzzle] for puzzle in PUZZLES[1:]}

@@ -36,7 +36,7 @@ def _raise(error):
     raise error
 
 
-def test_a_result_says_what_was_found_and_how():
+def test_a_result_has_answer_path_ledger_and_settings():
     task = make_task(check=lambda problem, answer: answer.isdigit(), name="numbers")
     result = solve(task, 7, engine=make_engine(), strategy=BFS(b=2, k=3), budget=Budget(nodes=99), seed=4)
     assert result.problem == "7"
@@ -52,7 +52,7 @@ def test_a_result_says_what_was_found_and_how():
     assert result.ledger.seconds["expand"] + result.ledger.seconds["score"] <= result.ledger.seconds["total"]
 
 
-def test_strategies_verifiers_and_tasks_go_by_name():
+def test_strategies_verifiers_and_tasks_can_be_given_by_name():
     engine = MockEngine(lambda text, rng: "10 - 4 = 6 (left: 5 6 6)\n")
     result = solve("game24", "4 5 6 10", engine=engine, strategy="dfs", verifier="random")
     assert (result.settings["strategy"]["name"], result.settings["verifier"]["name"]) == ("dfs", "random")
@@ -62,7 +62,7 @@ def test_strategies_verifiers_and_tasks_go_by_name():
             solve(make_task(), 1, engine=engine, **wrong)
 
 
-def test_a_strategy_given_by_name_has_the_settings_the_task_is_usually_searched_with():
+def test_a_strategy_given_by_name_has_the_usual_settings_of_the_task():
     task = make_task(usual={"bfs": {"b": 1, "k": 2}})
     settings = [
         solve(task, 1, engine=make_engine(), strategy=strategy).settings["strategy"] for strategy in ("bfs", BFS(k=3))
@@ -81,7 +81,7 @@ def test_a_strategy_given_by_name_has_the_settings_the_task_is_usually_searched_
         (lambda problem, path: Question(f"{path[-1].text}?", {"1": 1, "2": 2}), "lm_value"),
     ],
 )
-def test_without_a_verifier_the_model_judges_where_the_task_has_a_question(question, verifier):
+def test_the_default_verifier_is_lm_value_if_the_task_has_a_question(question, verifier):
     result = solve(make_task(question=question), 1, engine=make_engine())
     assert result.settings["verifier"]["name"] == verifier
 
@@ -106,32 +106,32 @@ def drawn_with(**options):
     (Sampling(temperature=0.5), Sampling(temperature=0.5, top_p=0.8)),
     (Sampling(top_p=1.0, top_k=7, min_p=0.1), Sampling(temperature=0.9, top_k=7, min_p=0.1)),
 ])  # fmt: skip
-def test_sampling_settings_that_are_given_replace_those_of_the_task_and_are_recorded(given, used):
+def test_given_sampling_settings_replace_the_tasks_and_are_recorded(given, used):
     recorded, drawn = drawn_with(sampling=given)
     assert drawn == used
     assert recorded == {**used.model_dump(), "mode": "sample"}
 
 
-def test_a_strategy_that_sets_its_own_temperature_keeps_it_and_the_other_filters_hold():
+def test_a_strategy_keeps_its_own_temperature_and_uses_the_other_filters():
     _, drawn = drawn_with(strategy="cot", sampling=Sampling(temperature=0.5, top_k=7))
     assert drawn == Sampling(temperature=0, top_k=7, top_p=0.8)
 
 
-def test_sampling_that_is_out_of_range_or_of_another_kind_is_refused():
+def test_sampling_out_of_range_or_of_another_type_is_refused():
     with pytest.raises(ConfigError, match=r"^sampling: top_p: should be .* not 2"):
         Sampling(top_p=2)
     with pytest.raises(ConfigError, match=r"the sampling is 0\.7, not of type Sampling"):
         solve(make_task(), 1, engine=make_engine(), sampling=0.7)
 
 
-def test_two_verifiers_of_one_name_with_other_settings_are_told_apart():
+def test_results_record_the_settings_of_a_verifier():
     said = [
         solve(make_task(), 1, engine=make_engine(), verifier=Likelihood(of=of)).settings for of in ("thought", "path")
     ]
     assert [each["verifier"] for each in said] == [{"name": "likelihood", "of": of} for of in ("thought", "path")]
 
 
-def test_a_verifier_that_is_a_function_is_named_by_where_it_is():
+def test_a_function_verifier_is_named_by_its_module():
     @verifier(attempts=2)
     def near(problem, path):
         return 1
@@ -179,7 +179,7 @@ def _broken(*args):
         ({}, {"verifier": verifier(timeout=None)(_broken)}),
     ],
 )
-def test_what_user_code_raised_is_the_cause_of_the_error_and_nothing_else_is(broken, options):
+def test_an_error_of_user_code_is_the_cause_of_the_raised_error(broken, options):
     with pytest.raises((TaskError, VerifierError)) as caught:
         solve(make_task(**broken), 1, engine=make_engine(), **options)
     error = caught.value
@@ -222,7 +222,7 @@ def test_the_result_names_the_problem_as_it_was_given():
 
 
 @pytest.mark.parametrize("correct", [True, False, None])
-def test_the_tasks_own_check_is_reported_and_never_guides(correct):
+def test_the_tasks_check_is_reported_and_never_used_by_the_search(correct):
     assert solve(make_task(check=lambda problem, answer: correct), 1, engine=make_engine()).correct is correct
 
 
@@ -244,21 +244,21 @@ def test_a_check_that_raises_is_reported_as_not_checked(caplog):
         ({"prompt": lambda problem: problem.y}, "prompt raised AttributeError.* for 'x'"),
     ],
 )
-def test_a_problem_that_does_not_fit_is_a_task_error_with_the_value(options, message):
+def test_a_refused_problem_is_a_task_error_with_its_value(options, message):
     engine = make_engine()
     with pytest.raises(TaskError, match=message):
         solve(make_task(**options), "x", engine=engine)
     assert engine.handles == 0
 
 
-def test_a_task_without_a_prompt_is_told_so():
+def test_a_task_without_a_prompt_is_an_error_that_says_so():
     from rksc_tot.core.task import Task
 
     with pytest.raises(TaskError, match="prompt is missing for 'x'"):
         solve(Task(), "x", engine=make_engine())
 
 
-async def test_solve_works_where_an_event_loop_is_running():
+async def test_solve_works_in_a_running_event_loop():
     result = solve(make_task(), 1, engine=make_engine())
     again = await asolve(make_task(), 1, engine=make_engine())
     assert result.tree.to_json() == again.tree.to_json()
@@ -305,7 +305,7 @@ def third(event):
 
 
 @pytest.mark.parametrize("options", [{"strategy": Wrong()}, {"on_event": third}])
-def test_any_other_error_passes_with_the_best_so_far_and_gives_back_the_handles(options):
+def test_any_other_error_carries_the_best_so_far_and_releases_all_handles(options):
     engine = make_engine()
     with pytest.raises(KeyError, match="oops") as caught:
         solve(make_task(), 1, engine=engine, **options)
@@ -353,7 +353,7 @@ FAILING = [
 
 @pytest.mark.parametrize("strategy", ["bfs", "dfs", "cot", "self_consistency"])
 @pytest.mark.parametrize(("options", "words"), FAILING)
-def test_a_task_that_fails_on_everything_is_an_error(options, words, strategy):
+def test_a_task_that_fails_on_every_thought_is_an_error(options, words, strategy):
     engine = make_engine()
     with pytest.raises(TaskError, match=f"the task failed on every thought or answer: {words}") as caught:
         solve(make_task(**options), 1, engine=engine, strategy=strategy)
@@ -365,7 +365,7 @@ def test_a_task_that_fails_on_everything_is_an_error(options, words, strategy):
     "options",
     [{"parse": lambda *args: _raise(Reject("not nice"))}, {"max_thought_tokens": 1, "prompt": lambda problem: "x"}],
 )
-def test_where_nothing_was_kept_the_result_and_the_log_say_why(options, caplog):
+def test_if_every_thought_is_rejected_result_and_log_say_why(options, caplog):
     engine = MockEngine(lambda text, rng: f"1{rng.randrange(10)}\n")
     with caplog.at_level(logging.WARNING, "rksc_tot"):
         result = solve(make_task(**options), 1, engine=engine, strategy=BFS(k=4))
@@ -374,7 +374,7 @@ def test_where_nothing_was_kept_the_result_and_the_log_say_why(options, caplog):
     assert f"all 4 thoughts were rejected because: {reason}" in caplog.text
 
 
-def test_the_commonest_reasons_are_kept_the_commonest_first():
+def test_a_result_has_the_commonest_reasons_first():
     task = make_task(parse=lambda problem, path, text: _raise(Reject(f"{len(text)} digits")))
     engine = MockEngine(lambda text, rng: "1" * (1 + int(rng.random() ** 2 * 20)) + "\n")
     counts = list(solve(task, 1, engine=engine, strategy=BFS(k=200)).rejections.values())
@@ -397,13 +397,13 @@ def plain(problem, path):
         ({"engine": "x"}, "the engine is 'x', not of type Engine - load_engine"),
     ],
 )
-def test_an_argument_of_the_wrong_kind_is_refused_with_the_fix(options, words):
+def test_an_argument_of_the_wrong_type_is_refused_with_a_hint(options, words):
     with pytest.raises(ConfigError, match=words):
         solve(make_task(), 1, **{"engine": make_engine()} | options)
 
 
 @pytest.mark.parametrize("task", [None, Task])
-def test_what_is_no_task_is_refused(task):
+def test_a_value_that_is_not_a_task_is_refused(task):
     with pytest.raises(ConfigError, match="not of type Task"):
         solve(task, 1, engine=make_engine())
 
@@ -417,7 +417,7 @@ def test_a_wrong_budget_is_refused_in_one_line_that_names_it(values):
         Budget(**values)
 
 
-def test_a_result_goes_through_json():
+def test_a_result_survives_json():
     result = solve(make_task(), 1, engine=make_engine(), strategy=DFS(threshold=float("-inf")))
     again = Result.model_validate_json(result.model_dump_json())
     assert again.tree.to_json() == result.tree.to_json()
@@ -441,7 +441,7 @@ def test_a_callback_may_stop_the_search(strategy):
 
 
 @pytest.mark.parametrize("mode", ["sample", "propose"])
-def test_a_model_that_ends_its_text_at_once_is_the_reason_given(mode, caplog):
+def test_a_model_that_ends_its_text_at_once_is_the_reported_reason(mode, caplog):
     class Ended(MockEngine):
         async def generate(self, requests, account):
             replies = await super().generate(requests, account)
@@ -470,7 +470,7 @@ def test_the_start_and_the_end_of_a_search_are_logged_at_debug_with_its_number(c
     assert ends.startswith(f"search {number} ends, ")
 
 
-def test_nothing_is_logged_or_set_up_by_an_import():
+def test_importing_does_not_log_or_configure_logging():
     program = (
         "import logging, rksc_tot, rksc_tot.api.solve_many, rksc_tot.cli.commands.app\n"
         "log = logging.getLogger('rksc_tot')\n"
@@ -495,7 +495,7 @@ async def test_streams_yield_what_callbacks_see_and_end_with_the_result():
     assert plain.result.answer == result.answer
 
 
-def test_the_tree_stands_still_while_an_event_is_looked_at():
+def test_the_tree_does_not_change_while_a_loop_handles_an_event():
     engine = make_engine()
     run = iter(stream(make_task(), 1, engine=engine, strategy=BFS(b=1, k=1)))
     assert next(run).node.depth == 0
@@ -540,7 +540,7 @@ async def test_leaving_an_async_stream_cancels_the_search_and_keeps_the_best_so_
     assert run.result.stopped == "cancelled"
 
 
-async def test_a_broken_async_loop_has_its_best_so_far_once_the_stream_is_closed():
+async def test_a_closed_async_stream_has_the_best_so_far():
     engine = make_engine()
     run = astream(make_task(), 1, engine=engine)
     async for event in run:
@@ -560,7 +560,7 @@ async def test_streams_raise_the_error_of_the_search():
         _ = [event async for event in astream(make_task(), 1, **bad)]
 
 
-def test_searching_needs_neither_torch_nor_transformers():
+def test_a_search_on_a_mock_engine_imports_neither_torch_nor_transformers():
     program = (
         "import sys, rksc_tot.api.solve, rksc_tot.api.check.check_task, rksc_tot.engine.mock.engine,"
         " rksc_tot.strategies, rksc_tot.verifiers\n"

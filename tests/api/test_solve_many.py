@@ -64,7 +64,7 @@ def refusing(bad):
 
 
 @pytest.mark.parametrize("concurrency", [1, 4, 32])
-def test_the_outcomes_are_those_of_single_searches_in_whatever_order_and_company(concurrency):
+def test_outcomes_equal_those_of_single_searches_at_any_concurrency(concurrency):
     alone = {p: solve("game24", p, engine=player(), strategy=SMALL).tree.to_records() for p in PUZZLES}
     shuffled = random.Random(concurrency).sample(PUZZLES, len(PUZZLES))
     engine = player()
@@ -72,7 +72,7 @@ def test_the_outcomes_are_those_of_single_searches_in_whatever_order_and_company
     assert engine.handles == 0
 
 
-def test_the_outcomes_are_those_of_single_searches_on_the_embedded_model():
+def test_outcomes_equal_those_of_single_searches_on_the_embedded_model():
     with engines.load_engine() as engine:
         alone = {p: grown(solve("game24", p, engine=engine, strategy=SMALL)) for p in PUZZLES[:3]}
         engine.clear()
@@ -80,13 +80,13 @@ def test_the_outcomes_are_those_of_single_searches_on_the_embedded_model():
         assert {outcome.problem: grown(outcome.result) for outcome in together} == alone
 
 
-def test_settings_are_handed_to_every_search():
+def test_settings_reach_every_search():
     options = {"strategy": BFS(b=1, k=2), "verifier": "random", "budget": Budget(nodes=9), "seed": 4}
     [outcome] = solve_many("game24", PUZZLES[:1], engine=player(), **options)
     assert outcome.result.settings == solve("game24", PUZZLES[0], engine=player(), **options).settings
 
 
-def test_an_outcome_has_the_id_it_was_given_or_its_place():
+def test_an_outcome_has_the_given_id_or_its_position():
     problems = ["a", Problem("b", "name"), Problem("c", 17), "d"]
     outcomes = list(solve_many(make_task(), problems, engine=make_engine(), concurrency=1))
     assert [(outcome.id, outcome.problem) for outcome in outcomes] == [(1, "a"), ("name", "b"), (17, "c"), (4, "d")]
@@ -111,7 +111,7 @@ def test_a_problem_that_fails_is_an_outcome_and_the_others_go_on():
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError("no"), SystemExit(0), asyncio.CancelledError(), GeneratorExit()])
-def test_whatever_a_plug_in_raises_is_the_failure_of_its_problem(error):
+def test_any_error_of_a_plug_in_is_the_failure_of_its_problem(error):
     class Leaves(Strategy):
         async def run(self, search):
             if search.problem == 1:
@@ -130,7 +130,7 @@ def test_a_check_that_raises_leaves_its_result_unchecked():
     assert run.tally.solved == 2
 
 
-def test_an_engine_error_in_one_search_leaves_the_others_as_they_are():
+def test_an_engine_error_in_one_search_does_not_affect_the_others():
     def breaks(text, rng):
         return 1 / 0 if text.startswith("go 7\n") and text.count("\n") == 2 else f"{rng.randrange(1000)}\n"
 
@@ -148,7 +148,7 @@ def test_an_engine_error_in_one_search_leaves_the_others_as_they_are():
 
 
 @pytest.mark.parametrize("concurrency", [1, 8])
-def test_an_engine_that_is_broken_for_everybody_ends_the_run(concurrency):
+def test_an_engine_that_fails_in_every_search_ends_the_run(concurrency):
     engine = make_engine()
     run = solve_many(make_task(), range(10_000), engine=engine, concurrency=concurrency)
     outcomes = iter(run)
@@ -181,7 +181,7 @@ def test_an_outcome_is_written_without_its_error():
 # -- reading no more than is worked on -----------------------------------------------------------------------------------
 
 
-async def test_no_more_problems_are_read_than_are_worked_on():
+async def test_problems_are_read_as_searches_start():
     read, taken = [], 0
 
     def endless():
@@ -224,7 +224,7 @@ def test_searches_go_on_while_the_loop_works():
         assert written.wait(patience.PATIENCE)  # problem 5 is started when the first outcome is taken
 
 
-def test_a_generator_that_raises_is_heard_after_the_outcomes_of_what_runs():
+def test_an_error_of_the_problems_is_raised_after_the_outcomes_of_running_searches():
     def breaks():
         yield from range(5)
         raise KeyError("midway")
@@ -264,7 +264,7 @@ def test_thousands_of_problems_leave_nothing_behind():
 # -- the end -------------------------------------------------------------------------------------------------------------
 
 
-def test_leaving_the_loop_early_cancels_what_runs_and_gives_every_handle_back():
+def test_leaving_the_loop_early_cancels_running_searches_and_releases_all_handles():
     engine = make_engine()
     run = solve_many(make_task(), itertools.count(), engine=engine, concurrency=4)
     for outcome in run:
@@ -287,7 +287,7 @@ def test_a_second_loop_is_refused_and_leaves_the_first_alone():
         list(run)
 
 
-def test_ctrl_c_cancels_what_runs_and_gives_every_handle_back():
+def test_ctrl_c_cancels_running_searches_and_releases_all_handles():
     def interrupted(text, rng):
         if text.startswith("go 9\n"):
             signal.raise_signal(signal.SIGINT)
@@ -309,7 +309,7 @@ def test_an_error_in_the_loop_stops_the_run():
     assert engine.handles == 0
 
 
-async def test_closing_an_async_run_cancels_what_runs_and_gives_every_handle_back():
+async def test_closing_an_async_run_cancels_running_searches_and_releases_all_handles():
     engine = make_engine()
     run = asolve_many(make_task(), itertools.count(), engine=engine, concurrency=4)
     async for _ in run:
@@ -322,7 +322,7 @@ async def test_closing_an_async_run_cancels_what_runs_and_gives_every_handle_bac
             pass
 
 
-async def test_a_run_that_is_closed_by_somebody_else_ends():
+async def test_a_run_closed_by_another_task_ends():
     engine = make_engine()
     run = asolve_many(make_task(), itertools.count(), engine=engine, concurrency=4)
 
@@ -353,7 +353,7 @@ async def test_cancelling_the_consumer_cancels_all_searches():
     assert engine.handles == 0
 
 
-async def test_a_plain_loop_works_where_an_event_loop_is_running():
+async def test_a_plain_loop_works_in_a_running_event_loop():
     assert len(list(solve_many(make_task(), range(4), engine=make_engine()))) == 4
 
 
@@ -377,13 +377,13 @@ async def test_two_runs_share_an_engine_and_each_warning_names_its_problem_once(
 
 
 @pytest.mark.parametrize("problems", ["4 5 6 10", b"4", {"a": 1}, 7, None])
-def test_what_is_no_series_of_problems_is_refused(problems):
+def test_a_value_that_is_not_an_iterable_of_problems_is_refused(problems):
     with pytest.raises(ConfigError, match="give a list of problems"):
         solve_many(make_task(), problems, engine=make_engine())
 
 
 @pytest.mark.parametrize("concurrency", [0, -1, 1.5, True, "8"])
-def test_a_concurrency_that_is_none_is_refused(concurrency):
+def test_an_invalid_concurrency_is_refused(concurrency):
     with pytest.raises(ConfigError, match="at least 1"):
         solve_many(make_task(), [1], engine=make_engine(), concurrency=concurrency)
 
@@ -405,30 +405,30 @@ def test_a_wrong_setting_is_refused_before_a_problem_is_read(options):
 @pytest.mark.parametrize(
     ("wrong", "says"), [("sede", "has no option 'sede' - there are strategy, "), ("on_event", "has no 'on_event'")]
 )
-def test_an_option_that_is_none_is_refused_by_the_function_that_was_called(start, wrong, says):
+def test_an_unknown_option_is_refused_by_the_called_function(start, wrong, says):
     with pytest.raises(ConfigError, match=f"^{start.__name__} {says}"):
         start(make_task(), [1], engine=make_engine(), **{wrong: 1})
 
 
-def test_nobody_solved_anything_is_a_figure_where_the_task_has_a_check():
+def test_zero_solved_is_reported_if_the_task_has_a_check():
     for checked, solved in ((make_task(check=lambda problem, answer: True), 0), (make_task(), None)):
         run = solve_many(checked, range(3), engine=make_engine(), budget=Budget(tokens=1))
         assert {outcome.verdict for outcome in run} == {"unanswered"}
         assert (run.tally.solved, run.tally.limited) == (solved, 3)
 
 
-def test_the_kv_of_a_run_is_the_engines_and_no_budget_of_its_own():
+def test_a_run_budget_with_kv_bytes_is_refused():
     with pytest.raises(ConfigError, match="--kv-budget"):
         solve_many(make_task(), [1], engine=make_engine(), run_budget=Budget(kv_bytes=1))
 
 
-def test_no_problems_are_no_outcomes():
+def test_a_run_without_problems_has_no_outcomes():
     run = solve_many(make_task(), [], engine=make_engine())
     assert list(run) == []
     assert (run.tally.stopped, run.tally.not_started) == ("finished", 0)
 
 
-def test_a_puzzle_player_that_is_slow_at_one_problem_does_not_hold_up_the_others():
+def test_one_slow_problem_does_not_delay_the_others():
     release = threading.Event()
 
     class Waits(Strategy):

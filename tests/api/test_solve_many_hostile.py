@@ -38,7 +38,7 @@ def hold():
 # -- sources -------------------------------------------------------------------------------------------------------------
 
 
-def test_a_source_may_wait_for_what_the_loop_gives_it():
+def test_the_problems_may_depend_on_earlier_outcomes():
     given = queue.Queue()
     given.put(0)
     run = solve_many(TASK, iter(lambda: given.get(timeout=PATIENCE), None), engine=make_engine(), concurrency=4)
@@ -49,7 +49,7 @@ def test_a_source_may_wait_for_what_the_loop_gives_it():
     assert seen == [0, 1, 2, 3, 4, 5]
 
 
-async def test_searches_go_on_while_a_source_makes_its_reader_wait(hold):
+async def test_searches_go_on_while_the_next_problem_is_awaited(hold):
     def source():
         yield "a"
         assert hold.wait(PATIENCE)
@@ -76,14 +76,14 @@ async def asynchronous(hold):
 
 
 @pytest.mark.parametrize("source", [plain, asynchronous])
-def test_the_seconds_of_a_run_end_a_source_that_has_nothing_to_give(source, hold):
+def test_the_seconds_of_a_run_end_the_wait_for_the_next_problem(source, hold):
     run = solve_many(TASK, source(hold), engine=make_engine(), run_budget=Budget(seconds=0.2))
     assert [outcome.problem for outcome in run] == ["a"]
     assert run.tally.stopped == "the run's budget of 0.2 seconds is used up"
 
 
 @pytest.mark.parametrize("source", [plain, asynchronous])
-def test_a_run_whose_budget_cut_a_search_does_not_wait_for_its_source(source, hold):
+def test_a_run_stopped_by_its_budget_does_not_wait_for_the_next_problem(source, hold):
     run = solve_many(TASK, source(hold), engine=make_engine(), run_budget=Budget(nodes=1))
     assert [outcome.verdict for outcome in run] == ["cut"]
     assert run.tally.stopped == "the run's budget of 1 node is used up"
@@ -105,7 +105,7 @@ async def abreaking(error):
     "error",
     [ValueError("x"), TimeoutError("x"), SystemExit(3), KeyboardInterrupt(), asyncio.CancelledError(), GeneratorExit()],
 )
-def test_what_a_source_raises_is_raised_by_the_loop_after_the_outcomes_in_hand(source, error):
+def test_any_error_of_the_problems_is_raised_after_the_outcomes_of_running_searches(source, error):
     passes = not isinstance(error, asyncio.CancelledError | GeneratorExit)
     engine, seen = make_engine(), []
     run = solve_many(TASK, source(error), engine=engine)
@@ -117,7 +117,7 @@ def test_what_a_source_raises_is_raised_by_the_loop_after_the_outcomes_in_hand(s
     assert engine.handles == 0
 
 
-def test_no_thread_is_left_of_a_run():
+def test_a_run_leaves_no_thread():
     before = set(threading.enumerate())
     for outcome in solve_many(TASK, itertools.count(), engine=make_engine()):
         if outcome.id > 3:
@@ -141,7 +141,7 @@ class Says(list):
 
 
 @pytest.mark.parametrize("length", [lambda: 1, lambda: 9, lambda: -1, lambda: 1 / 0])
-def test_a_source_is_read_to_its_end_whatever_length_it_says_it_has(length):
+def test_problems_are_read_to_the_end_whatever_their_len_returns(length):
     run = solve_many(TASK, Says("abc", length), engine=make_engine())
     assert len([outcome for outcome in run if outcome.result]) == 3
     assert (run.tally.total, run.tally.not_started, run.tally.stopped) == (3, 0, "finished")
@@ -159,7 +159,7 @@ class CancelsItself(Strategy):
         await asyncio.sleep(0)
 
 
-def test_a_search_that_is_cancelled_from_inside_is_a_failure_and_the_others_go_on():
+def test_a_search_cancelled_by_its_task_is_a_failure_and_the_others_go_on():
     engine = make_engine()
     run = solve_many(TASK, ["bad", "a", "bad", "b"], engine=engine, concurrency=1, strategy=CancelsItself())
     assert [outcome.verdict for outcome in run] == ["failed", "unanswered", "failed", "unanswered"]
@@ -169,7 +169,7 @@ def test_a_search_that_is_cancelled_from_inside_is_a_failure_and_the_others_go_o
 # -- the end -------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_run_that_is_closed_before_it_begins_does_not_begin():
+async def test_a_run_closed_before_its_loop_starts_no_search():
     run = asolve_many(TASK, range(3), engine=make_engine())
     await run.aclose()
     with pytest.raises(ConfigError, match="already read"):
@@ -180,7 +180,7 @@ async def test_a_run_that_is_closed_before_it_begins_does_not_begin():
 
 @pytest.mark.parametrize("last", ["", "raise ValueError", "sys.exit(0)"])
 @pytest.mark.parametrize("what", ["solve_many(TASK, itertools.count(), engine=e)", "stream(TASK, 1, engine=e)"])
-def test_a_program_ends_though_it_has_not_gone_through_to_the_end(what, last):
+def test_a_program_exits_with_an_unfinished_run(what, last):
     program = f"""
 import itertools, sys
 from rksc_tot import solve_many, stream
@@ -197,7 +197,7 @@ next(going)
 
 
 @pytest.mark.parametrize("what", ["solve_many(TASK, itertools.count(), engine=e)", "stream(TASK, 1, engine=e)"])
-def test_what_a_program_leaves_running_gives_its_handles_back_before_it_ends(what):
+def test_an_unfinished_run_releases_its_handles_at_exit(what):
     program = f"""
 import atexit, itertools
 from rksc_tot import solve_many, stream

@@ -20,7 +20,7 @@ async def answer():
     return threading.current_thread().name
 
 
-def test_without_a_loop_it_runs_here_and_with_one_in_a_thread():
+def test_run_async_uses_a_thread_only_in_a_running_event_loop():
     async def asked():
         return run_async(answer())
 
@@ -124,7 +124,7 @@ def test_ctrl_c_ends_a_stream_with_the_best_so_far(place, interrupting):
     assert engine.handles == 0
 
 
-def test_a_ctrl_c_between_two_waits_is_handled_by_the_next():
+def test_ctrl_c_between_two_waits_ends_the_next_wait():
     async def forever():
         await asyncio.Event().wait()
 
@@ -138,7 +138,7 @@ def test_a_ctrl_c_between_two_waits_is_handled_by_the_next():
         under_asyncio_run(work)
 
 
-def test_a_second_ctrl_c_waits_for_nothing():
+def test_a_second_ctrl_c_does_not_wait():
     released = threading.Event()
 
     async def stubborn():
@@ -178,7 +178,7 @@ def test_a_caller_that_handles_the_interrupt_is_not_counted_as_cancelled(interru
 # -- a loop in a thread ----------------------------------------------------------------------------------------------------
 
 
-def test_a_loop_in_a_thread_goes_on_between_two_calls_and_cancels_what_is_left():
+def test_a_loop_thread_runs_between_two_waits_and_cancels_the_rest_at_the_end():
     ticked, cancelled = threading.Event(), threading.Event()
 
     async def ticks():

@@ -17,13 +17,13 @@ from tests.game24_player import player
         ("float16", False, "--dtype float32 is faster for search than float16"),
     ],
 )
-def test_another_number_format_is_named_where_it_is_faster_on_this_processor(dtype, computes, says):
+def test_a_faster_dtype_for_this_processor_is_suggested(dtype, computes, says):
     advice = dtype_advice(dtype, computes)
     assert says in advice
     assert bool(says) == bool(advice)
 
 
-def test_the_model_is_named_with_its_number_format_and_device(capsys):
+def test_the_model_is_shown_with_dtype_and_device(capsys):
     with load_engine() as engine:
         write_model(engine)
     assert capsys.readouterr().out == "model embedded, float32 on cpu\n"

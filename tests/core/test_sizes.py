@@ -16,12 +16,12 @@ from rksc_tot.core.sizes import MOST, kv_bytes
         ("10B", 10), ("0.5kb", 500), (67108864, 67108864),
     ],
 )  # fmt: skip
-def test_a_size_is_read(written, size):
+def test_sizes_are_parsed(written, size):
     assert kv_bytes(written) == size
 
 
 @given(st.integers(1, 1 << 62))
-def test_a_number_of_bytes_stands_for_itself(size):
+def test_a_number_of_bytes_is_unchanged(size):
     assert kv_bytes(size) == kv_bytes(str(size)) == size
 
 
@@ -48,7 +48,7 @@ def test_a_number_of_bytes_stands_for_itself(size):
         True,
     ],
 )
-def test_what_is_none_is_a_sentence_with_the_value_and_examples(wrong):
+def test_an_invalid_size_is_refused_with_its_value_and_examples(wrong):
     with pytest.raises(ConfigError) as raised:
         kv_bytes(wrong)
     assert repr(wrong) in str(raised.value)
@@ -56,5 +56,5 @@ def test_what_is_none_is_a_sentence_with_the_value_and_examples(wrong):
     assert "\n" not in str(raised.value)
 
 
-def test_a_budget_beyond_all_memory_is_a_budget():
+def test_a_size_beyond_all_memory_is_clipped():
     assert kv_bytes("9" * 5000 + ".5TiB") == MOST

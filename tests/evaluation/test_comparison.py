@@ -63,7 +63,7 @@ def test_the_interval_is_wilsons():
 
 
 @pytest.mark.parametrize("contender", [c for lineup in LINEUPS.values() for c in lineup], ids=lambda c: c.label)
-def test_every_contender_of_a_lineup_can_play(contender):
+def test_every_contender_of_a_lineup_exists(contender):
     load_task(contender.task)
     STRATEGIES.make(contender.strategy, **contender.options)
     assert (contender.verifier == EXACT) == ("checker" in contender.label)
@@ -79,12 +79,12 @@ def test_labels_are_unique_and_rows_that_others_need_come_first():
             assert {contender.equals, contender.price} - {None} <= set(labels[:at])
 
 
-def test_a_task_without_a_lineup_plays_every_strategy():
+def test_a_task_without_a_lineup_has_every_strategy():
     assert [contender.strategy for contender in choose_contenders("game24-chain")] == STRATEGIES.names()
 
 
 @pytest.mark.parametrize("contender", LINEUPS["game24"][:3], ids=lambda c: c.label)
-def test_a_row_plays_as_solve_would_and_as_its_label_says(contender):
+def test_a_row_runs_with_the_settings_of_its_label(contender):
     row = Comparison(PUZZLES[:1], player).run(contender)
     alone = solve(contender.task, PUZZLES[0], engine=player(), strategy=contender.strategy)
     assert row.settings == alone.settings
@@ -104,7 +104,7 @@ def test_a_warning_of_a_search_begins_with_its_problem(monkeypatch, caplog):
     assert caplog.records[-1].getMessage().startswith("check raised ValueError")
 
 
-def test_the_whole_lineup_gives_a_row_each_with_all_figures():
+def test_the_lineup_gives_one_row_each_with_all_figures():
     table = rows(PUZZLES, choose_contenders("game24"))
     assert list(table) == [contender.label for contender in choose_contenders("game24")]
     for row in table.values():
@@ -126,7 +126,7 @@ def test_best_of_n_spends_what_the_tree_search_spent():
 
 
 @pytest.mark.parametrize("power", [1.0, 0.8, 0.6])
-def test_chains_are_bought_to_the_goal_even_if_the_more_the_cheaper(power):
+def test_the_number_of_chains_meets_the_goal_if_further_chains_cost_less(power):
     costs = [(20, 20**power)]
     for _ in range(3):
         n = chains_for(80, costs)
@@ -135,11 +135,11 @@ def test_chains_are_bought_to_the_goal_even_if_the_more_the_cheaper(power):
 
 
 @pytest.mark.parametrize("costs", [[(1, 0.0)], [(20, 3.0), (1, 3.0)], [(20, 9.0)]])
-def test_at_least_one_chain_is_bought_whatever_is_known_of_the_price(costs):
+def test_there_is_at_least_one_chain_whatever_its_price(costs):
     assert chains_for(0.0, costs) == 1
 
 
-def test_a_row_without_those_it_is_matched_with_is_refused_before_any_plays():
+def test_a_row_without_the_rows_it_needs_is_refused_before_any_runs():
     best = "best-of-n with an exact checker, at equal tokens"
     with pytest.raises(ConfigError, match="needs 'ToT-BFS b=5' and 'self-consistency n=20'"):
         Comparison(PUZZLES, player).run(next(c for c in choose_contenders("game24") if c.label == best))
@@ -148,19 +148,19 @@ def test_a_row_without_those_it_is_matched_with_is_refused_before_any_plays():
     assert len(choose_contenders("game24", ["ToT-BFS b=5", "self-consistency n=20", best])) == 3
 
 
-def test_rows_that_solved_nothing_and_spent_nothing_still_price_a_row():
+def test_rows_without_cost_still_price_a_row():
     contender = Contender("c", "game24-chain", "best_of_n", equals="a", price="b")
     row = Comparison(PUZZLES, player).run(contender, [Row(strategy="a"), Row(strategy="b")])
     assert row.settings["strategy"]["n"] == 1
 
 
 @pytest.mark.parametrize("again", ["4 5 6 10", "10 6 5 4", "4,5,6,10"])
-def test_no_problem_starts_from_kv_that_the_same_problem_left(again):
+def test_repeated_problems_are_refused(again):
     with pytest.raises(ConfigError, match=f"'{again}' is the same problem as '4 5 6 10'"):
         rows([*PUZZLES, again], choose_contenders("game24", ["CoT greedy"]))
 
 
-def test_no_figure_depends_on_how_many_searches_share_the_embedded_model():
+def test_figures_do_not_depend_on_concurrency_on_the_embedded_model():
     def table(concurrency):
         comparison = Comparison(PUZZLES, load_engine, concurrency=concurrency)
         return comparison.run(choose_contenders("game24", ["ToT-BFS b=5"])[0]).model_dump(exclude={"seconds"})
@@ -168,7 +168,7 @@ def test_no_figure_depends_on_how_many_searches_share_the_embedded_model():
     assert table(1) == table(3)
 
 
-def test_whatever_ends_a_comparison_the_rows_that_are_done_are_written(monkeypatch):
+def test_an_interrupted_comparison_writes_its_finished_rows(monkeypatch):
     engines = []
 
     def second_fails(*model):
@@ -184,7 +184,7 @@ def test_whatever_ends_a_comparison_the_rows_that_are_done_are_written(monkeypat
     assert "MemoryError" in result.stderr
 
 
-def test_what_is_found_does_not_depend_on_how_many_searches_are_in_flight():
+def test_results_do_not_depend_on_concurrency():
     contenders = choose_contenders("game24", ["CoT greedy", "ToT-DFS"])
     assert without_time(rows(PUZZLES, contenders, concurrency=1)) == without_time(
         rows(PUZZLES, contenders, concurrency=3)
@@ -207,7 +207,7 @@ def test_a_row_says_how_many_searches_have_no_answer_and_why():
     assert "ToT-BFS b=5: 3 without an answer, 3× the budget of 3 nodes is used up\n" in console.file.getvalue()
 
 
-def test_an_error_that_is_not_ours_fails_alone_too(monkeypatch):
+def test_a_foreign_error_fails_alone_too(monkeypatch):
     original = Game24.validate
     monkeypatch.setattr(Game24, "validate", lambda self, p: 1 / 0 if p == "1 2 3 4" else original(self, p))
     row = rows(PUZZLES, choose_contenders("game24", ["ToT-BFS b=5"]))["ToT-BFS b=5"]
@@ -233,7 +233,7 @@ def test_rows_of_a_file_are_chosen_by_rank(tmp_path):
 @pytest.mark.parametrize(
     "content", [b"", b"a,b\n1,2\n", b"Rank,Puzzles\nx,1 2 3 4\n", b"Rank,Puzzles\n1\n", b"\xff\xfe\x00Rank,Puzzles\n"]
 )
-def test_a_file_of_another_form_is_a_sentence(tmp_path, content):
+def test_a_malformed_file_is_an_error_of_one_sentence(tmp_path, content):
     file = tmp_path / "p.csv"
     file.write_bytes(content)
     with pytest.raises(ConfigError, match=r"p\.csv"):

@@ -37,7 +37,7 @@ async def test_a_complete_path_is_better_than_a_deeper_one_that_is_not():
     assert search.best.finished
 
 
-async def test_an_unfinished_search_answers_with_its_deepest_living_path():
+async def test_an_unfinished_search_has_its_deepest_unpruned_path_as_best():
     search = make_search(task=make_task(depth=9))
     level = await search.expand([search.root], 2)
     level[1].score = 1.0
@@ -49,7 +49,7 @@ async def test_an_unfinished_search_answers_with_its_deepest_living_path():
 
 
 @pytest.mark.parametrize("answer", [lambda problem, path: None, lambda problem, path: path[7].text])
-async def test_a_path_whose_answer_cannot_be_read_is_no_candidate(answer):
+async def test_a_path_without_an_answer_is_not_a_candidate(answer):
     search = make_search(task=make_task(depth=1, answer=answer))
     nodes = await finished(search, 2)
     search.finish(nodes[0])
@@ -58,7 +58,7 @@ async def test_a_path_whose_answer_cannot_be_read_is_no_candidate(answer):
 
 
 @pytest.mark.parametrize("normalise", [lambda answer: [answer], lambda answer: answer.no])
-async def test_an_answer_that_cannot_be_normalised_is_no_candidate(normalise):
+async def test_an_answer_that_cannot_be_normalised_is_not_a_candidate(normalise):
     search = make_search(task=make_task(depth=1, normalise=normalise))
     [node] = await finished(search, 1)
     assert search.vote(node) is None
@@ -68,7 +68,7 @@ async def test_an_answer_that_cannot_be_normalised_is_no_candidate(normalise):
 
 
 @pytest.mark.parametrize("check", [np.bool_(True), np.array(True)])
-def test_a_verdict_of_numpy_counts(check):
+def test_a_numpy_bool_is_a_valid_verdict(check):
     assert read_verdict(make_task(check=lambda problem, answer: check), "p", "a") == (True, None)
 
 

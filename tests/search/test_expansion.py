@@ -24,7 +24,7 @@ async def test_all_nodes_are_expanded_in_one_engine_call():
     assert engine.calls == 2
 
 
-async def test_children_come_by_parent_then_by_branch():
+async def test_children_are_ordered_by_parent_then_by_branch():
     search = make_search()
     level = await search.expand([search.root], 3)
     assert [node.branch for node in level] == ["0", "1", "2"]
@@ -43,7 +43,7 @@ async def test_text_depends_on_seed_problem_and_branch_only():
     assert texts(await alone.expand([a[1]], 2)) == texts(await crowd.expand(b[::-1], 3))[9:11]
 
 
-async def test_expanding_a_node_again_repeats_it_and_another_round_does_not():
+async def test_expanding_again_repeats_the_texts_and_another_round_does_not():
     search = make_search()
     first = await search.expand([search.root], 3)
     assert await search.expand([search.root], 3) == []
@@ -53,7 +53,7 @@ async def test_expanding_a_node_again_repeats_it_and_another_round_does_not():
     assert len({node.branch for node in [*first, *fresh]}) == 6
 
 
-async def test_greedy_branches_are_one_node_that_carries_their_number():
+async def test_greedy_branches_are_one_node_with_their_count():
     search = make_search()
     [node] = await search.expand([search.root], 4, temperature=0)
     assert node.count == 4
@@ -68,7 +68,7 @@ async def test_each_node_may_have_its_own_k():
 
 
 @pytest.mark.parametrize("k", [0, [1], [1, 0], "2"])
-async def test_a_k_that_is_no_number_for_each_node_is_refused(k):
+async def test_an_invalid_k_is_refused(k):
     search = make_search()
     level = await search.expand([search.root], 2)
     with pytest.raises(ConfigError, match="k of at least 1"):
@@ -137,7 +137,7 @@ async def test_proposals_too_long_for_the_context_are_rejected_alone():
     assert search.ledger.rejected == 1
 
 
-async def test_a_temperature_that_is_none_is_refused_in_one_line():
+async def test_an_invalid_temperature_is_refused_in_one_line():
     search = make_search()
     with pytest.raises(ConfigError, match=r"temperature: [^\n]*, not -1 - "):
         await search.expand([search.root], 1, temperature=-1)

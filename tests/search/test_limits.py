@@ -77,7 +77,7 @@ def test_no_budget_is_exceeded_by_one(strategy, budget, run_budget, at_once):
 
 
 @given(st.sampled_from(STRATEGIES), st.integers(8, 100), st.sampled_from(["sample", "propose"]), st.booleans())
-def test_the_kv_of_no_search_is_more_than_its_budget(strategy, most, mode, keep_stop):
+def test_no_search_exceeds_its_kv_budget(strategy, most, mode, keep_stop):
     held, store = [], MockKV.store
 
     def watched(self, text, account, needed=()):
@@ -113,7 +113,7 @@ def test_no_budget_of_a_run_is_exceeded_by_one_on_the_embedded_model(limit, at_o
     assert run.tally.not_started == len(puzzles) - len(results)
 
 
-def test_searches_that_were_not_started_are_counted_and_no_failures():
+def test_searches_not_started_are_counted_and_are_not_failures():
     run = solve_many(make_task(), range(100), engine=make_engine(), run_budget=Budget(tokens=50), concurrency=2)
     outcomes = list(run)
     assert not any(outcome.failure for outcome in outcomes)
@@ -121,7 +121,7 @@ def test_searches_that_were_not_started_are_counted_and_no_failures():
     assert run.tally.stopped == "the run's budget of 50 tokens is used up"
 
 
-def test_a_budget_that_is_used_up_by_the_last_search_has_not_stopped_the_run():
+def test_a_budget_used_up_by_the_last_search_does_not_stop_the_run():
     task = function_task(prompt=str, is_solution=lambda problem, path: len(path) == 1, max_thoughts=1)
     engine = MockEngine(lambda text, rng: "x\n")
     options = {"engine": engine, "strategy": BFS(b=1, k=1), "run_budget": Budget(tokens=6), "concurrency": 1}
@@ -158,7 +158,7 @@ def test_an_account_within_another_never_takes_more_than_either_has(wanted, own,
     assert account.ledger.tokens_sampled == run.ledger.tokens_sampled == granted
 
 
-def test_the_budget_that_is_shorter_is_named():
+def test_the_reason_names_the_tighter_budget():
     for own, shared, named in ((3, 5, "the budget of 3 nodes"), (5, 3, "the run's budget of 3 nodes")):
         run = Limits(Budget(nodes=shared), Ledger(), name="the run's budget")
         limits = Limits(Budget(nodes=own), Ledger(), run=run)
@@ -175,11 +175,11 @@ def test_a_node_is_admitted_only_while_both_budgets_have_room():
 
 
 @pytest.mark.parametrize(("given", "size"), [("64MiB", 64 << 20), (1000, 1000), ("1.5 kB", 1500), (None, None)])
-def test_kv_bytes_are_given_as_people_write_them(given, size):
+def test_kv_bytes_accept_sizes_with_units(given, size):
     assert Budget(kv_bytes=given).kv_bytes == size
 
 
 @pytest.mark.parametrize("wrong", ["64 potatoes", 0, -1, True, 1.5, ""])
-def test_kv_bytes_that_are_no_size_are_refused(wrong):
+def test_invalid_kv_bytes_are_refused(wrong):
     with pytest.raises(ConfigError, match="no KV budget"):
         Budget(kv_bytes=wrong)

@@ -20,7 +20,7 @@ async def test_each_node_is_scored_once():
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), None, "0.5", 1j, [1.0], 10**400])
-async def test_a_score_that_is_no_finite_number_names_verifier_node_and_value(value):
+async def test_an_invalid_score_is_an_error_with_verifier_node_and_value(value):
     search = make_search(verifier=Constant(value=value))
     level = await search.expand([search.root], 1)
     with pytest.raises(VerifierError, match=r"'constant' returned .* for node 1 .* - return a finite number") as caught:
@@ -102,7 +102,7 @@ async def test_a_verifier_that_fails_on_everything_ends_the_search_but_not_once_
     assert worked.tree[3].pruned == "cannot say"
 
 
-async def test_free_verifiers_make_no_calls():
+async def test_free_verifiers_count_no_calls():
     search = make_search(budget=Budget(verifier_calls=1))
     level = await search.expand([search.root], 5)
     await search.score(level)
@@ -110,7 +110,7 @@ async def test_free_verifiers_make_no_calls():
     assert None not in [node.score for node in level]
 
 
-async def test_rank_is_by_score_then_likelihood_then_age_and_deaf_to_noise():
+async def test_rank_is_by_rounded_score_then_likelihood_then_id():
     search = make_search()
     nodes = await search.expand([search.root], 5)
     for node, score, logprob in zip(
@@ -120,7 +120,7 @@ async def test_rank_is_by_score_then_likelihood_then_age_and_deaf_to_noise():
     assert [node.id for node in search.rank(nodes[::-1])] == [3, 5, 1, 2, 4]
 
 
-async def test_keep_prunes_the_rest_with_their_rank_and_gives_back_their_handles():
+async def test_keep_prunes_the_rest_with_their_rank_and_releases_their_handles():
     events = []
     search = make_search(events=events)
     nodes = await search.expand([search.root], 4)

@@ -22,7 +22,7 @@ from tests.search.mock_search import Constant, fail, make_search, make_task, sor
     tokens=st.none() | st.integers(1, 60),
     b=st.integers(1, 3),
 )
-async def test_every_branch_is_a_node_or_merged_or_rejected_and_every_handle_is_given_back(
+async def test_every_branch_is_a_node_merged_or_rejected_and_every_handle_is_released(
     letters, k, depth, keyed, nodes, tokens, b
 ):
     def parse(problem, path, text):
@@ -58,7 +58,7 @@ async def test_every_branch_is_a_node_or_merged_or_rejected_and_every_handle_is_
     assert search.engine.handles == 0
 
 
-async def test_what_is_cut_short_is_kept_and_the_next_call_stops():
+async def test_a_truncated_expansion_is_kept_and_the_next_call_stops():
     events = []
     search = make_search(budget=Budget(nodes=3, verifier_calls=2), verifier=Constant(), events=events)
     level = await search.expand([search.root], 5)
@@ -73,7 +73,7 @@ async def test_what_is_cut_short_is_kept_and_the_next_call_stops():
     assert [event.reason for event in events if event.kind == "budget"] == ["the budget of 3 nodes is used up"]
 
 
-async def test_what_could_be_scored_only_in_part_is_not_expanded():
+async def test_partly_scored_nodes_are_not_expanded():
     search = make_search(budget=Budget(verifier_calls=2), verifier=Constant())
     await search.score(await search.expand([search.root], 2))
     level = await search.expand([search.root], 3, round=1)  # all were scored until here
@@ -86,7 +86,7 @@ async def test_what_could_be_scored_only_in_part_is_not_expanded():
         await search.expand(level, 1)
 
 
-async def test_calls_side_by_side_do_not_exceed_a_budget_together():
+async def test_concurrent_calls_do_not_exceed_a_budget():
     search = make_search(budget=Budget(nodes=3, verifier_calls=2), verifier=Constant())
     levels = await asyncio.gather(search.expand([search.root], 2), search.expand([search.root], 2, round=1))
     assert [len(level) for level in levels] == [2, 1]
@@ -94,7 +94,7 @@ async def test_calls_side_by_side_do_not_exceed_a_budget_together():
     assert [node.score for level in levels for node in level] == [1.0, 1.0, None]
 
 
-async def test_the_last_tokens_are_used_and_a_thought_they_do_not_finish_is_rejected():
+async def test_the_last_tokens_are_used_and_an_unfinished_thought_is_rejected():
     search = make_search(writer=lambda text, rng: "abc\n", budget=Budget(tokens=6))
     [node] = await search.expand([search.root], 2)
     assert (node.count, search.ledger.tokens_sampled, search.ledger.rejected) == (1, 6, 1)
@@ -102,7 +102,7 @@ async def test_the_last_tokens_are_used_and_a_thought_they_do_not_finish_is_reje
         await search.expand([node], 1)
 
 
-async def test_nothing_starts_after_the_time_is_up():
+async def test_nothing_starts_after_the_deadline():
     search = make_search(budget=Budget(seconds=1e-9))
     with pytest.raises(BudgetReached, match="seconds"):
         await search.expand([search.root], 1)
@@ -111,7 +111,7 @@ async def test_nothing_starts_after_the_time_is_up():
     assert search.ledger.tokens_sampled == 0
 
 
-def test_the_words_on_a_budget_are_exact():
+def test_the_budget_reason_is_exact():
     search = make_search(budget=Budget(tokens=12345678, nodes=1, seconds=2.0))
     reasons = [search.limits.reason(limit) for limit in ("tokens", "nodes", "seconds")]
     assert [reason.removeprefix("the budget of ").removesuffix(" is used up") for reason in reasons] == [
@@ -122,7 +122,7 @@ def test_the_words_on_a_budget_are_exact():
 
 
 @pytest.mark.parametrize("mode", ["sample", "propose"])
-async def test_no_more_is_drawn_than_the_tokens_could_pay_for(mode):
+async def test_no_more_thoughts_are_sampled_than_tokens_are_left(mode):
     events = []
     search = make_search(task=make_task(mode=mode), events=events, budget=Budget(tokens=100))
     await search.expand([search.root], 10**9)
@@ -131,7 +131,7 @@ async def test_no_more_is_drawn_than_the_tokens_could_pay_for(mode):
     assert search.engine.handles == len(search.tree)
 
 
-async def test_what_the_deadline_kept_from_being_drawn_is_no_rejection():
+async def test_thoughts_prevented_by_the_deadline_are_not_rejections():
     def slow(text, rng):
         search.account.deadline = 0.0
         return "x\n"
@@ -151,7 +151,7 @@ def test_random_streams_are_private():
     assert isinstance(a.rng(), random.Random)
 
 
-async def test_after_a_callback_stopped_the_search_nothing_happens_any_more():
+async def test_nothing_happens_after_a_callback_stopped_the_search():
     events = []
 
     def stop(event):

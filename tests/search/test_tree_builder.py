@@ -55,7 +55,7 @@ async def test_truncated_thoughts_become_nodes_only_where_the_task_accepts_them(
 
 
 @pytest.mark.parametrize("reply", ["", "\n", "   \n", "\x00\ufffd\n", "<b>**</b>[/INST]\n", "é" * 500])
-async def test_odd_replies_are_taken_or_rejected(reply):
+async def test_unusual_replies_are_accepted_or_rejected(reply):
     search = make_search(writer=lambda text, rng: reply)
     children = await search.expand([search.root], 2)
     assert sum(node.count for node in children) + search.ledger.rejected == 2
@@ -82,7 +82,7 @@ def test_a_task_that_fails_at_the_root_is_a_task_error_with_the_problem(method):
         make_search(task=task)
 
 
-async def test_why_thoughts_were_turned_away_is_counted():
+async def test_reasons_for_rejected_thoughts_are_counted():
     search = make_search(
         writer=digits, task=make_task(parse=lambda problem, path, text: fail(Reject("a" if text < "5" else "b")))
     )
@@ -124,7 +124,7 @@ async def test_texts_that_parse_to_the_same_thought_are_one():
     assert (node.text, node.count) == ("a", 9)
 
 
-async def test_handles_not_yet_settled_are_given_back_when_a_callback_raises():
+async def test_pending_handles_are_released_if_a_callback_raises():
     search = make_search()
     search.listen(lambda event: fail(BudgetReached("enough")) if event.kind == "added" and event.node.id == 2 else None)
     with pytest.raises(BudgetReached):
@@ -176,7 +176,7 @@ async def test_a_model_that_only_ends_its_text_completes_the_path_so_far():
     assert search.engine.handles == 0
 
 
-async def test_branches_that_end_and_branches_that_go_on_with_the_same_words_are_two_nodes():
+async def test_equal_texts_with_and_without_an_end_are_two_nodes():
     writer = lambda text, rng: "7" + "\n" * (rng.random() < 0.5)  # noqa: E731
     search = make_search(writer=writer, task=make_task(is_solution=never, state_key=lambda p, path: path.text))
     nodes = await search.expand([search.root], 20)
@@ -202,7 +202,7 @@ async def test_an_end_of_the_text_right_after_the_prompt_is_rejected():
     assert search.rejections == {"the model ended its text here": 2}
 
 
-async def test_a_truncated_thought_that_is_accepted_says_so():
+async def test_an_accepted_truncated_thought_has_finish_length():
     search = make_search(task=make_task(max_thought_tokens=3, accept_truncated=True))
     assert {node.finish for node in await search.expand([search.root], 2)} == {"length"}
 
@@ -221,7 +221,7 @@ async def test_a_blank_line_before_the_first_word_is_skipped_and_stays_on_the_pa
 
 
 @pytest.mark.parametrize("mode", ["sample", "propose"])
-async def test_the_model_goes_on_from_the_text_that_parse_returns(mode):
+async def test_the_model_continues_from_the_text_of_parse(mode):
     task = make_task(mode=mode, parse=lambda problem, path, text: Thought(f"{text.strip()} # seen"))
     search = make_search(writer=lambda text, rng: f"{rng.randrange(10)}\n", task=task)
     [node] = await search.expand([search.root], 1)
@@ -233,7 +233,7 @@ async def test_the_model_goes_on_from_the_text_that_parse_returns(mode):
     assert search.engine.handles == 3
 
 
-async def test_white_space_that_parse_takes_off_changes_nothing_on_the_path():
+async def test_white_space_removed_by_parse_does_not_change_the_path():
     task = make_task(parse=lambda problem, path, text: Thought(text.strip()))
     search = make_search(writer=lambda text, rng: " 7 \n", task=task)
     [node] = await search.expand([search.root], 1)

@@ -18,7 +18,7 @@ SETTINGS = [
 
 
 @pytest.mark.parametrize(("options", "words"), SETTINGS)
-def test_a_setting_no_search_could_use_is_refused_at_the_root_by_name(options, words):
+def test_an_invalid_setting_is_refused_at_the_root_by_name(options, words):
     engine = MockEngine(wide)
     with pytest.raises(TaskError, match=f"^{words}") as caught:
         make_search(task=make_task(**options), engine=engine)
@@ -29,7 +29,7 @@ def test_a_setting_no_search_could_use_is_refused_at_the_root_by_name(options, w
 @pytest.mark.parametrize(
     "prompt", [None, 5, b"x", [{"role": "user"}], "", "\udcff", [{"role": "user", "content": "\ud800"}]]
 )
-def test_what_is_no_prompt_is_refused_at_the_root(prompt):
+def test_an_invalid_prompt_is_refused_at_the_root(prompt):
     with pytest.raises(TaskError, match="the prompt for 'p' "):
         make_search(task=make_task(prompt=lambda problem: prompt))
 
@@ -58,6 +58,6 @@ def test_a_problem_that_holds_a_set_is_refused(problem):
 
 
 @pytest.mark.parametrize("problem", [{"a"}, None, 7, (4, 5), {"a": [1.5]}, "<x object at 0x7f12>"])
-def test_a_problem_with_a_text_of_its_own_is_taken(problem):
+def test_a_problem_with_its_own_str_is_accepted(problem):
     task = make_task(prompt=lambda problem: "go\n")
     assert Search(task, problem, MockEngine(wide), Likelihood()).root.id == 0

@@ -46,7 +46,7 @@ def strategy(request):
     return request.param
 
 
-def test_it_has_a_summary(strategy):
+def test_a_strategy_has_a_summary(strategy):
     assert STRATEGIES.summary(strategy)
     assert STRATEGIES.make(strategy).name == strategy
 
@@ -64,7 +64,7 @@ def test_a_model_that_ends_its_text_completes_the_path(strategy, last):
     assert len(result.path) == (3 if last else 2)
 
 
-def test_it_hands_in_complete_paths_and_answers_with_one(strategy):
+def test_a_strategy_hands_in_complete_paths(strategy):
     events = []
     result = run(strategy, on_event=events.append)
     assert result.stopped == "finished"
@@ -79,21 +79,21 @@ def test_the_same_seed_gives_the_same_search_and_another_one_another(strategy):
     assert trees[0] != trees[2] or strategy == "cot"
 
 
-def test_it_returns_when_nothing_is_ever_complete(strategy):
+def test_a_strategy_returns_if_no_path_is_ever_complete(strategy):
     result = run(strategy, depth=99)
     assert result.answer is None
     assert len(result.path) == 4
 
 
 @pytest.mark.parametrize("reply", ["", "\n", "x" * 50])
-def test_it_returns_on_empty_and_on_endless_replies(strategy, reply):
+def test_a_strategy_returns_on_empty_and_on_endless_replies(strategy, reply):
     result = run(strategy, writer=lambda text, rng: reply)
     assert result.answer is None
     assert result.best == 0
     assert result.ledger.rejected > 0
 
 
-def test_it_returns_when_every_thought_is_rejected(strategy):
+def test_a_strategy_returns_if_every_thought_is_rejected(strategy):
     result = run(strategy, parse=reject)
     assert (result.best, result.answer, result.stopped) == (0, None, "finished")
     assert list(result.rejections) == ["no"]
@@ -125,22 +125,22 @@ def test_answers_that_differ_in_white_space_or_a_full_stop_are_one_answer(strate
     assert result.answer in ("42", "42.")
 
 
-def test_it_returns_when_every_thought_leads_to_one_state(strategy):
+def test_a_strategy_returns_if_all_thoughts_lead_to_one_state(strategy):
     result = run(strategy, state_key=lambda problem, path: "here")
     assert result.stopped == "finished"
 
 
-def test_it_copes_with_a_single_child_everywhere(strategy):
+def test_a_strategy_works_with_single_children(strategy):
     result = run(strategy, writer=lambda text, rng: "7\n")
     assert result.path == ["7", "7", "7"]
 
 
-def test_a_root_that_is_a_solution_is_a_mistake_in_the_task(strategy):
+def test_a_root_that_is_a_solution_is_a_task_error(strategy):
     with pytest.raises(TaskError, match="is_solution is True for the empty path of 'p'"):
         run(strategy, depth=0)
 
 
-def test_it_works_on_proposed_thoughts(strategy):
+def test_a_strategy_works_on_proposed_thoughts(strategy):
     result = run(
         strategy, writer=lambda text, rng: "".join(f"{rng.randrange(10)}\n" for _ in range(9)) + "\n", mode="propose"
     )
@@ -162,7 +162,7 @@ def test_a_budget_is_never_exceeded_by_one(strategy, limit, counter, amount):
         assert used == free
 
 
-def test_a_budget_large_enough_changes_nothing(strategy):
+def test_a_sufficient_budget_does_not_change_results(strategy):
     free = run(strategy)
     ledger = free.ledger
     limits = {"nodes": ledger.nodes, "tokens": ledger.tokens_sampled, "verifier_calls": max(1, ledger.verifier_calls)}
@@ -171,7 +171,7 @@ def test_a_budget_large_enough_changes_nothing(strategy):
     assert limited.stopped == "finished"
 
 
-def test_no_time_leaves_the_root(strategy):
+def test_without_time_only_the_root_is_left(strategy):
     result = run(strategy, budget=Budget(seconds=1e-9))
     assert (result.best, result.ledger.tokens_sampled) == (0, 0)
     assert "seconds" in result.stopped

@@ -136,7 +136,7 @@ def test_a_chain_is_one_greedy_path():
     assert run(Chain(), Values(), letters("abcdef"), depth=4, seed=1).answer == result.answer
 
 
-async def test_no_chain_is_lost_whatever_repeats_or_leads_to_equal_states():
+async def test_no_chain_is_lost_to_equal_texts_or_states():
     task = function_task(
         prompt=lambda problem: "go\n",
         is_solution=lambda problem, path: len(path) == 3,
@@ -188,7 +188,7 @@ def test_votes_count_answers_that_normalise_alike_together(options, wins):
     assert result.answer.strip(". ") == wins
 
 
-def test_self_consistency_settles_ties_by_score_then_by_the_first():
+def test_self_consistency_breaks_ties_by_score_then_by_order():
     finish = lambda problem, path: len(path) == 1  # noqa: E731
     writer = lambda text, rng: f"{rng.getrandbits(60)}\n"  # noqa: E731
     first = run(SelfConsistency(n=4), Values(), writer, finish=finish)
@@ -204,7 +204,7 @@ def test_self_consistency_does_not_let_a_score_outweigh_a_vote():
     assert result.answer == "a"
 
 
-def test_self_consistency_votes_with_the_chains_a_budget_left():
+def test_self_consistency_votes_on_the_chains_within_the_budget():
     events = []
     result = run(SelfConsistency(n=9), Values(), letters("a"), depth=1, budget=Budget(tokens=5), on_event=events.append)
     assert (result.answer, "tokens" in result.stopped) == ("a", True)
@@ -218,7 +218,7 @@ def test_best_of_n_scores_complete_paths_only_and_takes_the_best():
     assert {node.depth for node in result.tree if node.score is not None} == {2}
 
 
-def test_best_of_n_ranks_what_a_budget_left():
+def test_best_of_n_ranks_the_chains_within_the_budget():
     result = run(BestOfN(n=20), Values(a=1.0, b=2.0), letters("ab"), depth=1, budget=Budget(tokens=39))
     assert (result.answer, "tokens" in result.stopped) == ("b", True)
     assert {node.score for node in result.tree if node.finished} == {1.0, 2.0}
@@ -238,7 +238,7 @@ def test_complete_chains_count_when_the_budget_ends_the_others(strategy):
 # -- registry --------------------------------------------------------------------------------------------------------------
 
 
-def test_an_unknown_strategy_names_those_there_are():
+def test_an_unknown_strategy_is_refused_with_the_known_names():
     with pytest.raises(ConfigError, match=r"no strategy 'bsf' - there are .*bfs.*self_consistency"):
         STRATEGIES.make("bsf")
 
@@ -258,6 +258,6 @@ def test_a_bad_option_names_field_and_value(options, message):
         BFS(**options)
 
 
-def test_strategies_hold_no_state():
+def test_strategies_are_stateless():
     with pytest.raises(ConfigError, match="is frozen, its"):
         BFS().b = 3

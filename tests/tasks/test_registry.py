@@ -15,7 +15,7 @@ def test_every_registered_task_loads_and_says_what_it_is(name):
     assert TASKS.summary(name)
 
 
-def test_an_unknown_task_is_refused_with_the_names_there_are():
+def test_an_unknown_task_is_refused_with_the_known_names():
     with pytest.raises(ConfigError, match=r"no task 'chess' - there are .*game24"):
         load_task("chess")
 
@@ -32,7 +32,7 @@ def test_an_unknown_task_is_refused_with_the_names_there_are():
         ("os:getcwdb", "is bytes, not a Task"),
     ],
 )
-def test_a_broken_plug_in_is_one_sentence_and_hides_no_other_task(monkeypatch, tmp_path, value, says):
+def test_a_broken_plug_in_is_one_sentence_and_other_tasks_load(monkeypatch, tmp_path, value, says):
     (tmp_path / "plug_in_that_exits.py").write_text("raise SystemExit(0)", encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(registry, "entry_points", lambda group: [EntryPoint("broken", value, group)])
@@ -48,7 +48,7 @@ def test_any_task_that_can_be_imported_is_named_as_module_and_attribute(name):
 
 
 @pytest.mark.parametrize("name", ["", ":", "a:", ":b", "a:b:c", "a b:c", "a"])
-def test_a_name_that_is_no_module_and_attribute_is_told_how_to_write_one(name):
+def test_a_malformed_module_and_attribute_gets_a_hint(name):
     with pytest.raises(ConfigError, match=r"there is no task .*module:attribute"):
         load_task(name)
 
@@ -62,7 +62,7 @@ def test_a_name_that_is_no_module_and_attribute_is_told_how_to_write_one(name):
         ("no_such_module:Task", "check module and attribute"),
     ],
 )
-def test_what_is_wrong_with_a_named_attribute_is_not_blamed_on_an_entry_point(name, says):
+def test_an_error_of_a_named_attribute_does_not_mention_entry_points(name, says):
     with pytest.raises(ConfigError, match=says) as caught:
         load_task(name)
     assert "entry point" not in str(caught.value)
@@ -83,7 +83,7 @@ def test_settings_of_an_object_are_validated_like_those_of_a_class(ready_made):
 
 
 @pytest.mark.parametrize("setting", ["q", "name", "kind"])
-def test_an_unknown_setting_is_refused_with_the_settings_there_are(setting):
+def test_an_unknown_setting_is_refused_with_the_known_settings(setting):
     with pytest.raises(ConfigError, match=f"no setting '{setting}' - its settings are b, k"):
         STRATEGIES.make("bfs", **{setting: 5})
 

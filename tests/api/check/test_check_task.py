@@ -31,7 +31,7 @@ def complaints(task, problem=3, engine=None):
     return [finding for finding in check_task(task, problem, engine) if finding.level != "ok"]
 
 
-def test_a_complete_task_has_nothing_to_correct():
+def test_a_complete_task_has_no_error():
     assert complaints(good(), engine=MockEngine(lambda text, rng: "1\n")) == []
     assert complaints(good(mode="propose")) == []
 
@@ -44,12 +44,12 @@ def test_the_built_in_task_passes():
     assert [finding.what for finding in findings].count("sample") == 1
 
 
-def test_an_empty_task_is_told_what_to_write():
+def test_an_empty_task_gets_the_missing_methods_named():
     found = {(finding.level, finding.what) for finding in complaints(Task())}
     assert {("missing", "prompt"), ("missing", "is_solution"), ("missing", "question"), ("missing", "check")} <= found
 
 
-def test_a_problem_that_does_not_fit_ends_the_check():
+def test_a_refused_problem_ends_the_check():
     task = good(validate=lambda problem: _fail(TaskError("'x' is no number", hint="write 3")))
     found = complaints(task, "x")
     assert found[0] == Finding("error", "validate", "'x' is no number - write 3")
@@ -120,7 +120,7 @@ CHAT = [{"role": "user", "content": "hi"}]
         ({"mode": "propose", "split": lambda problem, path, reply: []}, "split", "returned no thought"),
     ],
 )
-def test_what_is_wrong_is_said_once_in_a_sentence_with_the_value(options, what, words):
+def test_each_fault_is_reported_once_with_its_value(options, what, words):
     found = complaints(good(**options))
     assert {finding.what for finding in found} - {"path", "answer"} == {what} - {"path", "answer"}
     assert [finding.what for finding in found].count(what) == 1
@@ -128,7 +128,7 @@ def test_what_is_wrong_is_said_once_in_a_sentence_with_the_value(options, what, 
     assert all("\n" not in finding.message and len(finding.message) < 250 for finding in found)
 
 
-def test_chat_prompts_are_prompts():
+def test_chat_prompts_are_accepted():
     assert complaints(good(prompt=lambda problem: CHAT)) == []
 
 
@@ -199,7 +199,7 @@ def test_with_an_engine_the_question_is_asked(labeller, level, words):
     assert engine.handles == 0
 
 
-def test_a_model_that_ends_its_text_after_the_prompt_is_said_to():
+def test_a_model_that_ends_its_text_after_the_prompt_is_reported():
     class Ended(MockEngine):
         async def generate(self, requests, account):
             replies = await super().generate(requests, account)
@@ -217,23 +217,23 @@ def test_a_model_that_ends_its_text_after_the_prompt_is_said_to():
         {"answer": lambda problem, path: len(path)},
     ],
 )
-def test_what_a_search_takes_passes(options):
+def test_values_that_a_search_accepts_pass(options):
     engine = MockEngine(lambda text, rng: "1\n")
     assert complaints(good(**options), engine=engine) == []
     assert solve(good(**options), 3, engine=engine).answer in ("1", "3")
 
 
-def test_an_engine_that_cannot_take_the_prompt_is_a_finding():
+def test_a_prompt_too_long_for_the_engine_is_a_finding():
     [finding] = complaints(good(), engine=MockEngine(lambda text, rng: "1\n", context=5))
     assert (finding.level, finding.what) == ("error", "sample")
 
 
-async def test_it_works_where_an_event_loop_is_running():
+async def test_check_task_works_in_a_running_event_loop():
     assert complaints(good(), engine=MockEngine(lambda text, rng: "1\n")) == []
 
 
 @pytest.mark.parametrize("task", [None, Task, "game24"])
-def test_what_is_no_task_is_one_finding(task):
+def test_a_value_that_is_not_a_task_is_one_finding(task):
     assert [(found.level, found.what) for found in check_task(task, 3)] == [("error", "task")]
 
 
@@ -248,7 +248,7 @@ def test_an_engine_that_raises_is_a_finding_and_keeps_no_handle():
     assert engine.handles == 0
 
 
-def test_a_problem_that_cannot_be_shown_is_no_obstacle():
+def test_a_problem_without_a_repr_is_checked():
     class Odd:
         def __repr__(self):
             raise ValueError("no")

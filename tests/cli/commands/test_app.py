@@ -63,7 +63,7 @@ def test_a_solved_puzzle_shows_tree_path_answer_and_ledger():
         assert part in result.stdout
 
 
-def test_json_is_all_there_is_on_stdout():
+def test_with_json_stdout_has_only_json():
     record = json.loads(run("solve", "game24", PUZZLE, "--json").stdout)
     assert record["correct"] is True
     assert record["settings"]["seed"] == 0
@@ -102,7 +102,7 @@ def test_settings_of_the_strategy_override_the_usual_ones():
         (["compare", "game24", "4", "5", "6", "10"], 'put a problem of several words in quotes, such as "4 5 6 10"'),
     ],
 )
-def test_a_problem_that_does_not_fit_is_an_error_of_one_sentence(args, says):
+def test_a_refused_problem_is_an_error_of_one_sentence(args, says):
     assert says in assert_one_sentence(run(*args))
 
 
@@ -152,7 +152,7 @@ def test_wrong_usage_is_exit_code_2(args):
 
 
 @pytest.mark.parametrize("command", ["solve", "compare"])
-def test_a_problem_that_begins_with_a_minus_is_told_how_to_be_given(command):
+def test_a_problem_that_begins_with_a_minus_gets_a_hint(command):
     result = run(command, "game24", "-4 5 6 10")
     assert result.exit_code == USAGE
     assert "Put a problem that begins with - last, after --" in " ".join(result.stderr.replace("│", "").split())
@@ -205,12 +205,12 @@ def test_a_question_that_needs_a_thought_is_asked_of_thoughts(first_word):
     assert (record["answer"], record["settings"]["verifier"]["name"]) == ("hello", "lm_value")
 
 
-def test_a_problem_the_task_chokes_on_does_not_fit_the_task(first_word):
+def test_an_error_of_validate_refuses_the_problem(first_word):
     assert "'unknown' does not fit the task: KeyError" in assert_one_sentence(run("solve", "mine", "unknown"))
 
 
 @pytest.mark.parametrize("error", [SystemExit(0), SystemExit(), GeneratorExit(), asyncio.CancelledError()])
-def test_nothing_a_plug_in_raises_ends_the_command_as_if_all_were_well(monkeypatch, error):
+def test_no_exception_of_a_plug_in_ends_the_command_with_exit_code_0(monkeypatch, error):
     def leaves(self, problem):
         raise error
 
@@ -220,7 +220,7 @@ def test_nothing_a_plug_in_raises_ends_the_command_as_if_all_were_well(monkeypat
         assert run(*args, "--debug").exit_code == 1
 
 
-def test_what_a_question_raises_is_left_to_the_search(monkeypatch):
+def test_an_error_of_a_question_is_reported_by_the_search(monkeypatch):
     def leaves(self, problem, path):
         raise SystemExit(0)
 
@@ -245,7 +245,7 @@ def test_infinite_and_missing_numbers_are_strict_json():
     assert record["settings"]["strategy"]["threshold"] == "-inf"
 
 
-def test_a_broken_plug_in_says_so_in_the_list_and_the_others_are_listed(monkeypatch):
+def test_a_broken_plug_in_is_listed_with_its_error_beside_the_others(monkeypatch):
     points = [
         EntryPoint("exits", "sys:exit", "g"),
         EntryPoint("number", "math:pi", "g"),
@@ -258,7 +258,7 @@ def test_a_broken_plug_in_says_so_in_the_list_and_the_others_are_listed(monkeypa
     assert not any(line.startswith("(") for line in lines.values())
 
 
-def test_ctrl_c_while_the_command_is_imported_is_a_sentence():
+def test_ctrl_c_during_imports_is_one_sentence():
     code = "import sys\nfrom rksc_tot.cli import main\nassert 'typer' not in sys.modules\n"
     code += "class Stop:\n    def find_spec(self, name, *_):\n        if name == 'typer': raise KeyboardInterrupt\n"
     code += "sys.meta_path.insert(0, Stop())\nmain()"
@@ -370,7 +370,7 @@ def test_every_row_of_a_comparison_can_be_chosen_by_the_label_it_is_listed_with(
         assert labels == [contender.label for contender in choose_contenders(task)]
 
 
-def test_words_without_quotes_are_told_to_take_some():
+def test_a_problem_without_quotes_gets_a_hint():
     result = run("solve", "game24", *PUZZLE.split())
     assert result.exit_code == USAGE
     assert 'put a problem of several words in quotes, such as "4 5 6 10"' in " ".join(
@@ -424,7 +424,7 @@ def own(monkeypatch, tmp_path):
     sys.modules.pop("written_here", None)
 
 
-def test_what_a_module_of_the_current_folder_holds_is_named_as_module_and_attribute(own):
+def test_plug_ins_of_the_current_folder_are_named_as_module_and_attribute(own):
     names = ["--strategy", "written_here:wide", "--verifier", "written_here:near", "--set", "b=3"]
     record = json.loads(run("solve", "written_here:Mine", PUZZLE, "--json", *names).stdout)
     assert record["settings"]["task"] == "mine"
@@ -434,7 +434,7 @@ def test_what_a_module_of_the_current_folder_holds_is_named_as_module_and_attrib
 
 
 @pytest.mark.parametrize("name", ["plain", "number"])
-def test_a_plain_function_as_a_verifier_is_told_what_makes_it_one(own, name):
+def test_a_plain_function_as_a_verifier_gets_a_hint(own, name):
     Path("p.jsonl").write_text(f'"{PUZZLE}"\n', encoding="utf-8")
     for command in (["solve", "game24", PUZZLE], ["run", "game24", "p.jsonl", "--out", "r.jsonl"]):
         result = run(*command, "--verifier", f"written_here:{name}")
@@ -457,13 +457,13 @@ def test_the_share_audited_has_one_default_and_it_is_shown():
             assert f"Default: {default}." in said
 
 
-def test_the_current_folder_is_imported_from_only_for_a_name_that_says_so(own):
+def test_the_current_folder_is_imported_only_for_module_and_attribute(own):
     before = [*sys.path]
     run("solve", "game24", PUZZLE)
     assert sys.path == before
 
 
-def test_a_terminal_that_knows_ascii_only_is_no_error():
+def test_an_ascii_terminal_is_no_error():
     code = "from rksc_tot.cli import engine, main\nfrom tests.game24_player import player\n"
     code += "engine.open_engine = lambda *_: player()\nmain()"
     environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
@@ -479,7 +479,7 @@ def test_a_terminal_that_knows_ascii_only_is_no_error():
     assert "answer: " in done.stdout
 
 
-def test_budget_and_eviction_are_handed_to_the_engine(monkeypatch):
+def test_budget_and_eviction_reach_the_engine(monkeypatch):
     given = []
     monkeypatch.setattr("rksc_tot.cli.engine.open_engine", lambda *options: given.append(options) or player())
     memory = ["--kv-budget", "64MiB", "--eviction", "lru"]
@@ -500,9 +500,7 @@ def test_budget_and_eviction_are_handed_to_the_engine(monkeypatch):
         ("--eviction", "fifo", "rsbcm"),
     ],
 )
-def test_a_budget_or_eviction_that_is_none_is_a_sentence_before_a_model_is_loaded(
-    monkeypatch, command, option, value, help
-):
+def test_an_invalid_budget_or_eviction_is_refused_before_a_model_is_loaded(monkeypatch, command, option, value, help):
     monkeypatch.setattr("rksc_tot.cli.engine.open_engine", lambda *_: 1 / 0)
     message = assert_one_sentence(run(command, "game24", PUZZLE, option, value), USAGE)
     assert value in message

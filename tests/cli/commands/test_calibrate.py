@@ -57,7 +57,7 @@ def test_json_is_the_calibration_itself(tmp_path):
     assert Calibration.model_validate_json(done.stdout) == Calibration.load(tmp_path / "c.json")
 
 
-def test_where_nothing_passes_the_exit_code_is_3_and_the_file_says_why(tmp_path, monkeypatch):
+def test_without_an_accepted_rule_the_exit_code_is_3_and_the_file_says_why(tmp_path, monkeypatch):
     def lying(text, question, labels, layer):
         return {label: float(label == drawn(text, layer).choice(labels)) for label in labels}
 
@@ -96,7 +96,7 @@ def test_a_calibration_that_cannot_be_read_is_a_sentence_before_a_model_is_loade
     assert f"the calibration '{given}' cannot be read" in done.stderr
 
 
-def test_training_puzzles_are_none_that_anything_is_evaluated_on(tmp_path):
+def test_training_puzzles_exclude_all_held_out_puzzles(tmp_path):
     puzzles = training_puzzles()
     held_out = {*choose_problems(held_out=True), *choose_problems(held_out_states=True)}
     assert len(puzzles) > 1000
@@ -106,7 +106,7 @@ def test_training_puzzles_are_none_that_anything_is_evaluated_on(tmp_path):
     assert set(puzzles) - set(training_puzzles(tmp_path / "p.csv")) == {puzzles[0], puzzles[1]}
 
 
-def test_problems_may_come_from_a_file_a_line_each(tmp_path):
+def test_problems_may_come_from_a_file_with_one_on_each_line(tmp_path):
     (tmp_path / "p.txt").write_text("one\n\n  two \nthree\n")
     assert calibration_problems(file=tmp_path / "p.txt") == ["one", "two", "three"]
     assert len(calibration_problems(file=tmp_path / "p.txt", most=2)) == 2

@@ -27,7 +27,7 @@ def file(found):
     return "f.json"
 
 
-def test_the_command_finds_what_the_function_does_and_the_same_seed_the_same(found):
+def test_the_command_gives_the_result_of_the_function_and_depends_on_the_seed_only(found):
     done = run("fit", "arborkv", "game24", *PUZZLES, "--seed", SEED, "--json")
     assert done.exit_code == 0, done.output
     record = json.loads(done.stdout)
@@ -54,7 +54,7 @@ def test_a_fit_is_shown_and_written(monkeypatch, found):
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no device that is always full")
-def test_a_fit_that_cannot_be_written_is_shown_all_the_same(monkeypatch, found):
+def test_a_fit_that_cannot_be_written_is_still_shown(monkeypatch, found):
     monkeypatch.setattr("rksc_tot.cli.engine.open_engine", lambda *_: player())
     monkeypatch.setattr(arborkv, "fit_arborkv", lambda *_, **options: found)
     monkeypatch.setattr("rksc_tot.cli.commands.fit.check_writable", lambda out: None)  # whoever may not write to /dev
@@ -68,7 +68,7 @@ def test_a_fit_that_cannot_be_written_is_shown_all_the_same(monkeypatch, found):
     assert ArborFit.model_validate(json.loads(done.stdout)["fit"]) == found.fit
 
 
-def test_the_file_is_used_by_a_search_and_said_by_its_result(file):
+def test_a_search_uses_the_fit_and_its_result_records_it(file):
     compress = ["--compress", f"arborkv:fit={file},tail=2", "--kv-budget", "2MiB"]
     record = json.loads(run("solve", "game24", PUZZLES[0], "--json", *compress, "--set", "k=8").stdout)
     kept = record["numerics"]["compression"]
@@ -128,14 +128,14 @@ def test_wrong_usage_is_a_sentence_before_a_model_is_loaded(monkeypatch, args, s
     assert not Path("arborkv.json").exists()
 
 
-def test_too_little_to_learn_from_writes_nothing():
+def test_too_few_samples_write_no_file():
     done = run("fit", "arborkv", "game24", PUZZLES[0], "--set", "k=2", "--set", "b=1")
     assert done.exit_code == USAGE
     assert "a fit needs 10 of each kind" in done.stderr or "gave no answer with two thoughts" in done.stderr
     assert not Path("arborkv.json").exists()
 
 
-def test_the_policy_that_measures_is_the_one_the_engine_gets(monkeypatch):
+def test_the_engine_of_a_fit_has_the_measuring_policy(monkeypatch):
     opened = []
     monkeypatch.setattr("rksc_tot.cli.engine.open_engine", lambda *how: opened.append(how) or player())
     run("fit", "arborkv", "game24", *PUZZLES, "--device", "cuda", "--kv-budget", "2GiB")

@@ -73,7 +73,7 @@ def assert_refused(result, *says):
 
 
 @pytest.mark.parametrize("concurrency", ["1", "32"])
-def test_every_problem_has_a_line_with_what_solve_finds(concurrency):
+def test_every_problem_has_a_line_with_the_result_of_solve(concurrency):
     assert run(quoted(), "--concurrency", concurrency).exit_code == 0
     lines = results()
     assert [line["id"] for line in lines] == [1, 2, 3, 4]
@@ -92,7 +92,7 @@ def cli_strategy():
     return BFS(k=6, b=2)
 
 
-def test_other_keys_and_ids_are_carried_through_untouched():
+def test_other_keys_and_ids_are_copied_to_the_results():
     given = [
         {"problem": PUZZLES[0], "id": "a b\n", "answer": "24", "meta": {"deep": [1, None, "é\ud800"]}},
         {"problem": PUZZLES[1], "id": 7},
@@ -114,7 +114,7 @@ def test_trees_are_written_where_they_are_wanted():
     assert len(tree) == line["result"]["ledger"]["nodes"] + 1
 
 
-def test_blank_lines_a_byte_order_mark_and_windows_ends_are_no_problem():
+def test_blank_lines_byte_order_mark_and_windows_line_ends_are_accepted():
     Path("p.jsonl").write_bytes(b'\xef\xbb\xbf"4 5 6 10"\r\n\r\n  \n"1 2 3 4"')
     assert run("p.jsonl").exit_code == 0
     assert [line["id"] for line in results()] == [1, 4]
@@ -126,7 +126,7 @@ def test_problems_may_come_from_stdin():
 
 
 @pytest.mark.parametrize("reply", ["\x1b[2J\u2028\x00\n", '"}\n', "\ud800\n", "é" * 300])
-def test_whatever_the_model_writes_a_line_is_a_line_of_json(monkeypatch, reply):
+def test_every_line_is_json_whatever_the_model_writes(monkeypatch, reply):
     monkeypatch.setattr("rksc_tot.cli.engine.open_engine", lambda *_: MockEngine(lambda text, rng: reply, judge))
     monkeypatch.setattr(
         Game24, "parse", lambda self, problem, path, text: super(Game24, self).parse(problem, path, text)
@@ -135,7 +135,7 @@ def test_whatever_the_model_writes_a_line_is_a_line_of_json(monkeypatch, reply):
     assert len(results()) == 4
 
 
-def test_numbers_json_has_not_are_written_as_texts():
+def test_infinite_numbers_are_written_as_strings():
     assert run(quoted(), "--strategy", "dfs", "--set", "threshold=-1e999", few=["--set", "k=3"]).exit_code == 0
     assert results()[0]["settings"]["strategy"]["threshold"] == "-inf"
     assert (
@@ -179,7 +179,7 @@ def test_every_search_failed_is_an_error():
     assert len(results()) == 2
 
 
-def test_an_engine_that_breaks_ends_the_run_and_what_it_took_with_it_is_done_again(monkeypatch):
+def test_a_broken_engine_ends_the_run_and_resume_repeats_its_failures(monkeypatch):
     calls = []
 
     def breaks(text, rng):
@@ -249,7 +249,7 @@ def test_files_that_cannot_be_read_or_written_are_refused(no_model):
         assert_refused(run(quoted(), "--resume", out=out), "cannot be written")
 
 
-def test_results_that_are_there_are_not_written_over(no_model):
+def test_existing_results_are_not_overwritten(no_model):
     Path("r.jsonl").write_text("precious", encoding="utf-8")
     assert_refused(run(quoted()), "'r.jsonl' already exists", "--resume")
     assert Path("r.jsonl").read_text(encoding="utf-8") == "precious"
@@ -286,7 +286,7 @@ def whole():
 
 @pytest.mark.parametrize("kept", range(5))
 @pytest.mark.parametrize("torn", ["", '{"problem": "4 5', "null"])
-def test_a_run_gone_on_with_equals_one_that_was_not_interrupted(kept, torn):
+def test_a_resumed_run_equals_an_uninterrupted_one(kept, torn):
     expected = whole()
     lines = Path("whole.jsonl").read_bytes().splitlines(keepends=True)
     Path("r.jsonl").write_bytes(b"".join(lines[:kept]) + torn.encode())
@@ -297,7 +297,7 @@ def test_a_run_gone_on_with_equals_one_that_was_not_interrupted(kept, torn):
     assert not Path("r.jsonl.new").exists()
 
 
-def test_nothing_is_loaded_where_all_is_done_and_resume_may_be_the_first_run(monkeypatch):
+def test_a_finished_run_loads_no_model_and_resume_may_start_a_run(monkeypatch):
     assert run(quoted(), "--resume").exit_code == 0
     monkeypatch.setattr("rksc_tot.cli.engine.open_engine", lambda *_: pytest.fail("loaded"))
     before = Path("r.jsonl").read_bytes()
@@ -305,7 +305,7 @@ def test_nothing_is_loaded_where_all_is_done_and_resume_may_be_the_first_run(mon
     assert Path("r.jsonl").read_bytes() == before
 
 
-def test_what_results_do_not_depend_on_may_change_when_a_run_is_gone_on_with():
+def test_settings_without_effect_on_results_may_change_on_resume():
     run(quoted(PUZZLES[:2]))
     args = ["--concurrency", "2", "--kv-budget", "64MiB", "--eviction", "lru", "--run-max-nodes", "9999"]
     assert run(quoted(), "--resume", *args).exit_code == 0
@@ -327,7 +327,7 @@ def test_what_results_do_not_depend_on_may_change_when_a_run_is_gone_on_with():
         (["--calibration", "embedded"], " has rksc None, not"),
     ],
 )
-def test_other_settings_than_those_of_before_are_refused(monkeypatch, args, says):
+def test_resume_refuses_other_settings(monkeypatch, args, says):
     run(quoted())
     before = Path("r.jsonl").read_bytes()
     monkeypatch.setattr("rksc_tot.cli.engine.open_engine", lambda *_: pytest.fail("loaded"))
@@ -335,32 +335,32 @@ def test_other_settings_than_those_of_before_are_refused(monkeypatch, args, says
     assert Path("r.jsonl").read_bytes() == before
 
 
-def test_a_run_is_not_gone_on_with_by_another_setting_of_the_same_verifier():
+def test_resume_refuses_another_setting_of_the_verifier():
     run(quoted(), "--verifier", "likelihood")
     refused = run(quoted(), "--resume", "--verifier", "likelihood:of=path")
     assert_refused(refused, " has verifier {'name': 'likelihood', 'of': 'thought'}, not", "'of': 'path'")
 
 
-def test_a_run_is_not_gone_on_with_by_another_version(monkeypatch):
+def test_resume_refuses_another_version(monkeypatch):
     run(quoted())
     monkeypatch.setattr("rksc_tot.cli.commands.run.__version__", "0.0.0")
     assert_refused(run(quoted(), "--resume"), f" has rksc_tot '{__version__}', not '0.0.0'")
 
 
 @pytest.mark.parametrize("content", ["x\n", "{}\n", '"4 5 6 10"\n', "[]\n", '{"id": 1, "problem": "4 5 6 10"}\n'])
-def test_a_file_of_something_else_is_refused_and_left_alone(no_model, content):
+def test_resume_refuses_another_file_and_does_not_change_it(no_model, content):
     Path("r.jsonl").write_text(content, encoding="utf-8")
     assert_refused(run(quoted(), "--resume"), "'r.jsonl', line 1 is not a result")
     assert Path("r.jsonl").read_text(encoding="utf-8") == content
 
 
-def test_results_of_other_problems_are_refused():
+def test_resume_refuses_results_of_other_problems():
     run(quoted())
     assert_refused(run(quoted(["1 1 3 8", *PUZZLES]), "--resume"), "problem 1 ('4 5 6 10') is '1 1 3 8' now")
     assert_refused(run(quoted(PUZZLES[:3]), "--resume"), "problem 4 ('1 1 4 6') is not among the problems")
 
 
-def test_what_failed_is_done_again(monkeypatch):
+def test_resume_repeats_failed_problems(monkeypatch):
     expected, original = whole(), Game24.prompt
     monkeypatch.setattr(Game24, "prompt", lambda self, p: 1 / 0 if p == (1, 2, 3, 4) else original(self, p))
     run(quoted())
@@ -373,7 +373,7 @@ def test_what_failed_is_done_again(monkeypatch):
 # -- the run's budget ----------------------------------------------------------------------------------------------------
 
 
-def test_a_budget_of_the_run_stops_it_and_the_rest_can_be_gone_on_with():
+def test_a_run_stopped_by_its_budget_can_be_resumed():
     expected = whole()
     result = run(quoted(), "--run-max-nodes", "30", "--concurrency", "2", "--json")
     assert result.exit_code == NOT_SOLVED
@@ -391,7 +391,7 @@ def test_a_budget_of_the_run_stops_it_and_the_rest_can_be_gone_on_with():
     assert results() == expected
 
 
-def test_a_budget_no_search_comes_to_its_end_within_is_called_so():
+def test_a_run_budget_too_small_for_any_search_is_reported():
     result = run(quoted(), "--run-max-nodes", "5", "--concurrency", "4")
     assert result.exit_code == NOT_SOLVED
     assert "no search finished within the run's budget; raise it or lower --concurrency\n" in result.stderr
@@ -417,7 +417,7 @@ def test_searches_that_their_own_budget_stopped_are_counted():
     assert "solved 0 of 4" in " ".join(run(quoted(), "--max-nodes", "3", out="2.jsonl").stdout.split())
 
 
-def test_a_run_that_solves_nothing_says_why_and_what_to_do_also_when_it_is_gone_on_with():
+def test_a_run_without_a_solution_says_why_and_what_to_do():
     for resume in ([], ["--resume"]):
         done = run(quoted(), "--max-nodes", "3", *resume)
         said = " ".join(done.stdout.split())
@@ -431,7 +431,7 @@ def test_a_run_that_solves_nothing_says_why_and_what_to_do_also_when_it_is_gone_
 # -- reading it again ----------------------------------------------------------------------------------------------------
 
 
-def test_a_results_file_is_read_with_its_trees_and_without_a_torn_line():
+def test_read_results_gives_trees_and_skips_an_incomplete_line():
     run(quoted(["1 1 1 1", *PUZZLES]), "--trees")
     with Path("r.jsonl").open("ab") as file:
         file.write(b'{"id": 9, "prob')
@@ -457,7 +457,7 @@ def test_a_results_file_is_read_with_its_trees_and_without_a_torn_line():
         {"settings": 1},
     ],
 )
-def test_a_line_that_is_no_result_is_named_by_the_reader(change):
+def test_read_results_names_an_invalid_line(change):
     run(quoted(PUZZLES[:2]))
     first, second = Path("r.jsonl").read_text(encoding="utf-8").splitlines()
     Path("r.jsonl").write_text(f"{first}\n{json.dumps(json.loads(second) | change)}\n", encoding="utf-8")
@@ -484,7 +484,7 @@ def test_a_budget_of_kv_is_kept_by_each_search():
 # -- Ctrl-C --------------------------------------------------------------------------------------------------------------
 
 
-def test_ctrl_c_leaves_whole_lines_and_says_how_to_go_on(monkeypatch):
+def test_ctrl_c_leaves_complete_lines_and_shows_the_resume_command(monkeypatch):
     expected, calls = whole(), []
 
     def interrupted(text, rng):
@@ -511,7 +511,7 @@ def test_ctrl_c_leaves_whole_lines_and_says_how_to_go_on(monkeypatch):
     assert results() == expected
 
 
-def test_a_sigterm_ends_it_as_a_first_ctrl_c_does_and_with_143(monkeypatch):
+def test_sigterm_ends_a_run_like_ctrl_c_with_exit_code_143(monkeypatch):
     def told_to_end(text, rng):
         if "5 11" in text.split("\n")[0]:
             pytest.fail("went on")
@@ -530,7 +530,7 @@ def test_a_sigterm_ends_it_as_a_first_ctrl_c_does_and_with_143(monkeypatch):
     assert signal.getsignal(signal.SIGTERM) is before
 
 
-def test_a_second_ctrl_c_ends_it_at_once(monkeypatch):
+def test_a_second_ctrl_c_ends_a_run_at_once(monkeypatch):
     def interrupted_twice(text, rng):
         os.kill(os.getpid(), signal.SIGINT)
         os.kill(os.getpid(), signal.SIGINT)
@@ -541,7 +541,7 @@ def test_a_second_ctrl_c_ends_it_at_once(monkeypatch):
     assert not Path("r.jsonl").exists()
 
 
-def test_a_kill_leaves_a_file_that_can_be_gone_on_with():
+def test_a_killed_run_can_be_resumed():
     code = (
         "import os\nfrom rksc_tot.cli import engine, main\nfrom tests.game24_player import player, write\ncalls = []\n"
     )
@@ -559,7 +559,7 @@ def test_a_kill_leaves_a_file_that_can_be_gone_on_with():
     assert results() == whole()
 
 
-def test_the_command_to_go_on_with_is_the_one_that_was_given():
+def test_the_resume_command_is_the_given_command_with_resume():
     from rksc_tot.cli.commands.run import _again
 
     given = ["x/rksc-tot", "run", "game24", "a'b.jsonl", "--out", "o p", "--set", "k=1"]

@@ -39,13 +39,13 @@ def nested(deep):
 
 
 @pytest.mark.parametrize("resume", [[], ["--resume"]])
-def test_a_file_is_of_one_run_at_a_time(resume):
+def test_two_runs_cannot_write_one_file(resume):
     with held():
         assert_refused(run(quoted(), *resume), "'r.jsonl' is in use by another run")
     assert run(quoted(), *resume).exit_code == 0
 
 
-def test_a_file_that_a_run_has_written_anew_is_still_held():
+def test_a_replaced_results_file_is_still_locked():
     run(quoted(PUZZLES[:1]))
     half_a_line(Path("r.jsonl"))
     with held() as mine:
@@ -57,7 +57,7 @@ def test_a_file_that_a_run_has_written_anew_is_still_held():
     assert len(results()) == 4
 
 
-def test_a_run_that_opened_the_file_before_it_was_written_anew_does_not_get_it(monkeypatch):
+def test_a_file_replaced_while_it_was_opened_is_not_locked(monkeypatch):
     run(quoted(PUZZLES[:1]))
     samestat = os.path.samestat
 
@@ -75,7 +75,7 @@ def half_a_line(file):
         out.write('{"half')
 
 
-def test_a_link_stays_a_link_and_no_file_beside_the_results_is_touched():
+def test_a_link_stays_a_link_and_other_files_are_not_changed():
     Path("there").mkdir()
     Path("r.jsonl").symlink_to("there/real.jsonl")
     assert run(quoted(PUZZLES[:2])).exit_code == 0
@@ -91,7 +91,7 @@ def test_a_link_stays_a_link_and_no_file_beside_the_results_is_touched():
     assert own.read_text() == "mine"
 
 
-def test_a_full_disk_is_one_sentence_and_the_run_can_be_gone_on_with():
+def test_a_full_disk_is_one_sentence_and_the_run_can_be_resumed():
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     quoted()
     resource.setrlimit(resource.RLIMIT_FSIZE, (2000, hard))
@@ -107,7 +107,7 @@ def test_a_full_disk_is_one_sentence_and_the_run_can_be_gone_on_with():
 
 
 @pytest.mark.parametrize("name", ["n" * 300, "missing/r.jsonl", "link", "loop", "folder"])
-def test_a_file_that_cannot_be_made_is_refused_before_a_model_is_loaded(name, monkeypatch):
+def test_a_file_that_cannot_be_created_is_refused_before_a_model_is_loaded(name, monkeypatch):
     monkeypatch.setattr("rksc_tot.cli.engine.open_engine", lambda *_: pytest.fail("loaded"))
     Path("link").symlink_to("gone/r.jsonl")
     Path("loop").symlink_to("loop")
@@ -126,7 +126,7 @@ def test_a_problem_that_nests_too_deeply_is_refused_with_its_line(deep):
     assert not Path("r.jsonl").exists()
 
 
-def test_a_problem_that_nests_as_deeply_as_it_may_is_gone_on_with():
+def test_a_problem_at_the_nesting_limit_can_be_resumed():
     lines = problems(*({"problem": nested(DEEPEST), "id": n} for n in range(2)), '"4 5 6 10"')
     assert run(lines).exit_code == 0
     before = Path("r.jsonl").read_bytes()
@@ -147,7 +147,7 @@ def circular():
 
 
 @pytest.mark.parametrize("odd", [lambda: nested(900), circular, lambda: 10**5000], ids=["deep", "circular", "long"])
-def test_a_result_that_json_cannot_hold_is_the_failure_of_its_problem(odd, monkeypatch):
+def test_a_result_without_a_json_form_is_the_failure_of_its_problem(odd, monkeypatch):
     record_of = results_writer.record_of
 
     def with_odd(result, tree):
@@ -163,7 +163,7 @@ def test_a_result_that_json_cannot_hold_is_the_failure_of_its_problem(odd, monke
 
 
 @pytest.mark.parametrize("change", [{"settings": 7}, {"settings": None}, {"result": {}}, {"result": {"stopped": 1}}])
-def test_a_line_of_results_that_is_none_is_refused(change):
+def test_an_invalid_line_of_results_is_refused(change):
     run(quoted(PUZZLES[:1]))
     [line] = read_results("r.jsonl")
     problems({**line, **change}, name="r.jsonl")
@@ -200,7 +200,7 @@ def test_a_closed_stdin_is_refused():
 
 
 @pytest.mark.parametrize("as_json", [[], ["--json"]])
-def test_a_stdout_nobody_reads_loses_no_result(as_json):
+def test_a_closed_stdout_loses_no_result(as_json):
     reading, writing = os.pipe()
     os.close(reading)
     ended = in_a_process(quoted(), *as_json, stdout=writing)
@@ -210,7 +210,7 @@ def test_a_stdout_nobody_reads_loses_no_result(as_json):
     assert len(results()) == 4
 
 
-def test_a_ctrl_c_before_the_first_search_ends_the_run(monkeypatch):
+def test_ctrl_c_before_the_first_search_ends_the_run(monkeypatch):
     @contextmanager
     def early(*_):
         signal.raise_signal(signal.SIGINT)
@@ -223,7 +223,7 @@ def test_a_ctrl_c_before_the_first_search_ends_the_run(monkeypatch):
     assert not Path("r.jsonl").exists()
 
 
-def test_a_ctrl_c_while_the_model_is_loaded_says_how_to_go_on(monkeypatch):
+def test_ctrl_c_while_the_model_is_loaded_shows_the_resume_command(monkeypatch):
     monkeypatch.setattr("rksc_tot.cli.engine.open_engine", lambda *_: signal.raise_signal(signal.SIGINT))
     ended = run(quoted())
     assert ended.exit_code == INTERRUPTED

@@ -46,7 +46,7 @@ def solved(*args, config=None):
     return json.loads(done.stdout)["settings"]
 
 
-def test_a_file_says_what_options_would(opened):
+def test_a_config_file_equals_the_same_options(opened):
     config = """
         seed = 5
         strategy = "bfs"
@@ -61,7 +61,7 @@ def test_a_file_says_what_options_would(opened):
     assert [how[-1].kv_budget for how in opened] == [8 << 20] * 2
 
 
-def test_the_command_line_goes_before_the_file(opened):
+def test_the_command_line_overrides_the_file(opened):
     config = 'seed = 5\nkv-budget = "8MiB"\nlossless = true\ncompress = "streaming"\n[set]\nk = 6\nb = 2\n'
     found = solved("--seed", "6", "--kv-budget", "9MiB", "--no-lossless", "--set", "k=7", config=config)
     assert found["seed"] == 6
@@ -89,17 +89,17 @@ def test_a_policy_and_the_settings_of_a_strategy_may_be_tables(opened):
     assert opened[2][-1].compress.name == "streaming"
 
 
-def test_a_verifier_may_be_a_table_or_a_text_with_its_settings(opened):
+def test_a_verifier_may_be_a_table_or_a_string_with_its_settings(opened):
     for config in ('[verifier]\nname = "likelihood"\nof = "path"\n', 'verifier = "likelihood:of=path"\n'):
         assert solved(config=config)["verifier"] == {"name": "likelihood", "of": "path"}
 
 
-def test_sampling_options_may_stand_in_the_file(opened):
+def test_sampling_options_may_be_in_the_file(opened):
     sampling = solved(config="temperature = 0.5\ntop-k = 7\n[set]\nk = 6\n")["sampling"]
     assert (sampling["temperature"], sampling["top_k"]) == (0.5, 7)
 
 
-def test_a_size_may_be_a_number_of_bytes_there_too(opened):
+def test_a_size_may_be_a_number_of_bytes(opened):
     config = "kv-budget = 1000000\nmax-kv = 800_000\noffload = 'cpu'\noffload-budget = 2000000\n[set]\nk = 6\n"
     assert solved(config=config)["budget"] == {"kv_bytes": 800_000}
     memory = opened[0][-1]
@@ -108,7 +108,7 @@ def test_a_size_may_be_a_number_of_bytes_there_too(opened):
     assert opened[1][-1].kv_budget == MOST
 
 
-def test_an_option_that_must_be_given_may_be_given_there():
+def test_a_required_option_may_be_in_the_file():
     assert run("run", "game24", "p.jsonl", config='out = "r.jsonl"\ntrees = true\n[set]\nk = 4\n').exit_code == 0
     [line] = [json.loads(line) for line in Path("r.jsonl").read_text().splitlines()]
     assert line["result"]["tree"]
@@ -130,7 +130,7 @@ def test_an_option_that_must_be_given_may_be_given_there():
         ("[model]\nname = 1", "model is {'name': 1} - give a string"),
     ],
 )
-def test_what_is_wrong_in_a_file_is_named_with_the_file_before_a_model_is_loaded(monkeypatch, command, config, says):
+def test_an_error_in_a_file_names_the_file_before_a_model_is_loaded(monkeypatch, command, config, says):
     monkeypatch.setattr("rksc_tot.cli.engine.open_engine", lambda *_: pytest.fail("loaded"))
     result = run(*COMMANDS[command], config=config)
     assert result.exit_code == USAGE, result.output
@@ -179,7 +179,7 @@ def test_a_number_out_of_its_range_is_refused(command):
 
 
 @pytest.mark.parametrize("file", ["none.toml", ".", "latin.toml"])
-def test_a_file_that_cannot_be_read_is_a_sentence(file):
+def test_a_file_that_cannot_be_read_is_an_error_of_one_sentence(file):
     Path("latin.toml").write_bytes(b'model = "\xe9"')
     result = CliRunner().invoke(cli.app, [*COMMANDS["solve"], "--config", file])
     assert result.exit_code == USAGE

@@ -106,7 +106,7 @@ def test_every_setting_of_every_policy_survives_being_written_on_the_command_lin
         ("streaming:budget=9,sinks", "budget: should be a valid integer, not '9,sinks'"),
     ],
 )
-def test_what_is_no_policy_is_a_sentence_before_a_model_is_loaded(no_model, text, says):
+def test_an_invalid_policy_is_refused_before_a_model_is_loaded(no_model, text, says):
     with pytest.raises(ConfigError) as refused:
         compression_of(text)
     assert says in str(refused.value)
@@ -127,7 +127,7 @@ def test_the_help_says_when_results_are_exact_and_where_the_settings_are(command
         assert part in said
 
 
-def test_a_policy_of_ones_own_is_found_in_the_current_folder(opened):
+def test_a_policy_of_the_current_folder_is_found(opened):
     Path("keep_here.py").write_text(OWN, encoding="utf-8")
     assert run("solve", "game24", PUZZLE, "--compress", "keep_here:Last:budget=99", *FEW).exit_code in DONE
     [memory] = opened
@@ -146,7 +146,7 @@ def test_a_policy_of_ones_own_is_found_in_the_current_folder(opened):
     ],
     ids=lambda command: command[0],
 )
-def test_every_command_that_searches_tells_the_engine_all_of_it(opened, command, tmp_path):
+def test_every_search_command_passes_all_engine_options(opened, command, tmp_path):
     options = ["--compress", "streaming:budget=99", "--lossless", "--offload", "disk", "--offload-budget", "64MiB"]
     assert run(*command, *options, "--offload-folder", tmp_path, "--kv-budget", "1MiB").exit_code in DONE
     assert opened
@@ -163,7 +163,7 @@ def test_every_command_that_searches_tells_the_engine_all_of_it(opened, command,
         )
 
 
-def test_unless_asked_for_everything_is_kept_and_nothing_offloaded(opened):
+def test_by_default_nothing_is_compressed_or_offloaded(opened):
     assert run("solve", "game24", PUZZLE, *FEW).exit_code in DONE
     [memory] = opened
     assert (memory["compress"], memory["lossless"], memory["offload"]) == (None, False, None)
@@ -188,7 +188,9 @@ def test_unless_asked_for_everything_is_kept_and_nothing_offloaded(opened):
         (["--compress", "snapkv:kernel=4"], "it must be odd"),
     ],
 )
-def test_what_cannot_work_is_refused_before_a_model_is_loaded(no_model, tmp_path, monkeypatch, command, options, says):
+def test_impossible_options_are_refused_before_a_model_is_loaded(
+    no_model, tmp_path, monkeypatch, command, options, says
+):
     Path("p.jsonl").write_text(json.dumps(PUZZLE) + "\n", encoding="utf-8")
     rest = {"solve": [PUZZLE], "compare": [PUZZLE], "run": ["p.jsonl", "--out", "r.jsonl"]}[command]
     result = run(command, "game24", *rest, *options)
@@ -201,7 +203,7 @@ def test_what_cannot_work_is_refused_before_a_model_is_loaded(no_model, tmp_path
 
 
 @pytest.mark.parametrize("lossless", [False, True])
-def test_a_result_says_what_was_kept_and_whether_that_shows_in_it(lossless):
+def test_a_result_records_the_compression_policy_and_inexact_nodes(lossless):
     compress = ["--compress", "random_attention:budget=20,recent=4,sets=one", "--offload", "cpu"]
     done = run("solve", "game24", PUZZLE, "--json", *FEW, *compress, *(["--lossless"] if lossless else []))
     record = json.loads(done.stdout)
@@ -216,7 +218,7 @@ def test_a_result_says_what_was_kept_and_whether_that_shows_in_it(lossless):
     assert (record["ledger"]["verified"]["drafted"] > 0) is lossless
 
 
-def test_a_report_says_it_too():
+def test_a_report_shows_the_compression():
     said = run("solve", "game24", PUZZLE, *FEW, "--compress", "streaming:budget=20,recent=4").stdout
     said = " ".join(said.split())
     for part in (
@@ -252,7 +254,7 @@ def test_a_report_says_it_too():
         ([], ["--offload", "cpu", "--kv-budget", "1MiB"], None),
     ],
 )
-def test_a_run_is_gone_on_with_only_if_results_would_be_the_same(opened, then, now, differs):
+def test_resume_accepts_only_engine_options_with_the_same_results(opened, then, now, differs):
     line = ["run", "game24", "p.jsonl", "--out", "r.jsonl", *FEW]
     assert run(*line, *then).exit_code == 0
     again = run(*line, *now, "--resume")
@@ -260,6 +262,6 @@ def test_a_run_is_gone_on_with_only_if_results_would_be_the_same(opened, then, n
     assert differs is None or f"has {differs} " in again.stderr
 
 
-def test_a_file_of_before_there_was_anything_to_keep_is_gone_on_with():
+def test_a_file_without_compression_settings_can_be_resumed():
     told = EngineOptions().told(EngineOptions().opened_for())
     assert told == {"model": "embedded", "device": "cpu", "dtype": "float32"}

@@ -44,14 +44,14 @@ def test_a_command_gets_its_groups_filled_in():
     assert called("a", "b", "c", "--size", "5", "--loud", "--end", "y") == ("a", Both(5, ["b", "c"], True), "y")
 
 
-def test_options_of_a_group_keep_what_is_said_of_them():
+def test_options_of_a_group_keep_their_help_and_defaults():
     assert called("a", "--size", "0").exit_code == USAGE
     said = " ".join(called("--help").output.split())
     for part in ("What it does.", "--size", "--loud", "--end", "[default: 3]"):
         assert part in said
 
 
-def test_calling_it_twice_does_not_mix_up_two_calls():
+def test_two_calls_of_a_grouped_command_are_independent():
     assert called("a", "--loud")[1].loud
     assert not called("a")[1].loud
 
@@ -68,7 +68,7 @@ def test_the_commands_that_search_have_the_same_engine_options(name):
     assert len(engine_options(group.commands[name])) == 8
 
 
-def test_the_options_of_a_group_stand_under_the_title_of_the_class_that_declares_them():
+def test_the_options_of_a_group_are_in_the_help_panel_of_their_class():
     said = CliRunner().invoke(cli.app, ["solve", "--help"]).stdout
     panels = [line.strip("╭─╮ ") for line in said.splitlines() if line.startswith("╭")]
     assert panels == [

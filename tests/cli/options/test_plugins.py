@@ -56,7 +56,7 @@ def test_a_verifier_is_named_with_its_settings(text, made):
         (["--top-k", "0"], "sampling: top_k: should be greater than or equal to 1, not 0"),
     ],
 )
-def test_what_is_wrong_is_one_sentence_before_a_model_is_loaded(monkeypatch, args, says):
+def test_an_invalid_option_is_one_sentence_before_a_model_is_loaded(monkeypatch, args, says):
     monkeypatch.setattr("rksc_tot.cli.engine.open_engine", lambda *_: pytest.fail("loaded"))
     result = run("solve", "game24", PUZZLE, *args)
     assert result.exit_code == USAGE

@@ -23,7 +23,7 @@ ERRORS = [ValueError("x"), SystemExit(0), GeneratorExit(), StopIteration(), asyn
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
-async def test_whatever_the_block_raises_is_one_error_with_its_name(error):
+async def test_every_exception_of_the_block_becomes_one_error_with_its_name(error):
     with (
         pytest.raises(UserCodeError, match=rf"^the code raised {type(error).__name__}") as caught,
         calling_user_code("the code"),
@@ -32,7 +32,7 @@ async def test_whatever_the_block_raises_is_one_error_with_its_name(error):
     assert caught.value.error is error
 
 
-def test_errors_of_the_passing_kinds_are_let_through():
+def test_errors_of_the_passing_types_pass_unchanged():
     with pytest.raises(KeyError), calling_user_code("it", LookupError):
         raise KeyError("x")
 
@@ -55,7 +55,7 @@ def test_an_interrupt_passes_in_the_main_thread_only():
     assert found == ["it raised KeyboardInterrupt"]
 
 
-async def test_a_cancellation_that_was_asked_for_passes():
+async def test_a_requested_cancellation_passes():
     async def work():
         with calling_user_code("it"):
             await asyncio.sleep(PATIENCE)
@@ -67,7 +67,7 @@ async def test_a_cancellation_that_was_asked_for_passes():
         await task
 
 
-def test_a_value_without_a_text_can_be_shown():
+def test_a_value_whose_str_raises_can_be_shown():
     assert named(Mute()) == "Mute: <Mute without a text>"
     assert shown(Odd()) == "<Odd without a text>"
     assert shown(10**5000) == "<int without a text>"

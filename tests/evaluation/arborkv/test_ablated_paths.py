@@ -49,14 +49,14 @@ async def asked(engine, handles):
     ]
 
 
-async def test_nothing_left_out_changes_nothing(engine, path):
+async def test_a_copy_without_a_gap_gives_equal_logits(engine, path):
     before = await written(engine, [path])
     async with left_out(engine, [(path, range(0))]) as copies:
         assert await written(engine, copies) == before
         assert await asked(engine, copies) == await asked(engine, [path])
 
 
-async def test_what_is_left_out_cannot_be_looked_at_and_what_is_left_is_as_it_was(engine, path):
+async def test_the_gap_is_not_attended_to_and_the_other_kv_is_unchanged(engine, path):
     """Against the model itself, whose last row alone does not see these positions."""
     tokens, gap = path.tokens, range(path.prompt_end, path.length - 1)
     model = AutoModelForCausalLM.from_pretrained(files("rksc_tot.tasks.game24") / "weights", dtype=torch.float32)
@@ -72,7 +72,7 @@ async def test_what_is_left_out_cannot_be_looked_at_and_what_is_left_is_as_it_wa
     assert text.startswith(engine.tokenizer.decode([int(log_p.argmax())]).lstrip())
 
 
-async def test_it_matters_what_is_left_out(engine, path):
+async def test_different_gaps_give_different_logits(engine, path):
     gaps = [range(path.prompt_end, path.length - 1), range(1, path.prompt_end)]
     async with left_out(engine, [(path, range(0)), *((path, gap) for gap in gaps)]) as copies:
         full, thought, prompt = await asked(engine, copies)
@@ -80,7 +80,7 @@ async def test_it_matters_what_is_left_out(engine, path):
     assert thought != prompt
 
 
-async def test_the_path_itself_is_not_touched(engine, path):
+async def test_the_original_path_is_unchanged(engine, path):
     before, held = await written(engine, [path]), engine.usage.kv_bytes
     async with left_out(engine, [(path, range(path.prompt_end, path.length - 1))] * 3) as copies:
         await written(engine, copies)
@@ -90,7 +90,7 @@ async def test_the_path_itself_is_not_touched(engine, path):
     assert await written(engine, [path]) == before
 
 
-async def test_copies_go_with_the_block_whatever_ends_it(engine, path):
+async def test_copies_are_dropped_when_the_block_ends_or_raises(engine, path):
     engine.clear()
     held = engine.usage.kv_bytes
     seen = []
@@ -107,7 +107,7 @@ async def test_copies_go_with_the_block_whatever_ends_it(engine, path):
     assert seen[0].released
 
 
-async def test_a_path_that_is_not_whole_cannot_be_looked_at(engine, path):
+async def test_a_path_with_missing_kv_is_refused(engine, path):
     engine.clear()
     with engine.engine_thread.books():
         engine.cache.reduce(path.segment, [len(path.segment.slots) - 1])
@@ -116,7 +116,7 @@ async def test_a_path_that_is_not_whole_cannot_be_looked_at(engine, path):
             pytest.fail("it was copied")
 
 
-async def test_copies_that_were_reduced_while_they_were_used_are_no_good(engine, path):
+async def test_copies_compressed_during_the_block_are_an_error(engine, path):
     async def use():
         async with left_out(engine, [(path, range(8, 12))]) as copies:
             with engine.engine_thread.books():
@@ -126,7 +126,7 @@ async def test_copies_that_were_reduced_while_they_were_used_are_no_good(engine,
         await use()
 
 
-async def test_no_room_for_the_copies_is_an_error_that_leaves_nothing():
+async def test_no_room_for_the_copies_is_an_error_and_leaks_nothing():
     with load_engine(compress=MEASURING, kv_budget=40 * 6144) as small:
         prompt = small.open(PROMPT, Account())
         await asked(small, [prompt])

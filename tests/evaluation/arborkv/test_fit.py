@@ -63,7 +63,7 @@ def test_a_fit_is_found_on_the_embedded_model_and_holds_for_it(found, tmp_path):
         assert solve("game24", PUZZLES[0], engine=small, strategy=BFS(b=2, k=8)).answer is not None
 
 
-def test_theta_is_fitted_to_all_and_finds_what_matters(engine, sampled):
+def test_theta_is_fitted_to_all_samples(engine, sampled):
     found = fit_arborkv("game24", sampled(made_up(80)), engine=engine)
     theta, offset = arborkv.fit(*arborkv._arrays(made_up(80))[:2])
     assert (found.fit.theta, found.fit.offset) == (theta, offset)
@@ -75,7 +75,7 @@ def test_theta_is_fitted_to_all_and_finds_what_matters(engine, sampled):
     assert value.changed > 0.5 > -0.5 > value.unchanged
 
 
-def test_where_nothing_can_be_told_the_interval_says_so(engine, sampled):
+def test_uninformative_features_have_an_interval_around_chance(engine, sampled):
     found = fit_arborkv("game24", sampled(made_up(80, slope=0)), engine=engine)
     low, high = found.interval
     assert low < 0.5 < high
@@ -83,7 +83,7 @@ def test_where_nothing_can_be_told_the_interval_says_so(engine, sampled):
 
 
 @pytest.mark.parametrize("problem", [0, 7])
-def test_nobody_is_valued_by_a_fit_that_has_seen_him(problem):
+def test_cross_fitting_never_values_a_problem_by_a_fit_on_it(problem):
     x, y, of = arborkv._arrays(made_up(20))
     values = arborkv._cross_fitted(x, y, of, 20, 0)
     lied = np.where(of == problem, ~y, y)
@@ -92,7 +92,7 @@ def test_nobody_is_valued_by_a_fit_that_has_seen_him(problem):
     assert (other[of != problem] != values[of != problem]).any()
 
 
-def test_an_interval_is_about_problems_and_not_about_thoughts():
+def test_the_interval_resamples_problems_not_thoughts():
     """Ten thoughts that are one and the same tell no more than one of them."""
     values, y, of = np.random.default_rng(0).normal(size=60), np.arange(60) % 2 == 0, np.arange(60)
     alone = interval(values, y, of, 0)
@@ -101,7 +101,7 @@ def test_an_interval_is_about_problems_and_not_about_thoughts():
     assert interval(np.ones(4), np.ones(4, dtype=bool), np.arange(4), 0) is None
 
 
-def test_where_a_fold_has_one_kind_only_separation_is_not_known(engine, sampled):
+def test_separation_is_unknown_if_a_fold_lacks_a_kind(engine, sampled):
     kinds = [[Sample(float(n), 0.1, 0.2, changed) for n in range(12)] for changed in (True, False)]
     found = fit_arborkv("game24", sampled(kinds), engine=engine)
     assert (found.fit.separation, found.interval) == (None, None)
@@ -121,12 +121,12 @@ def test_where_a_fold_has_one_kind_only_separation_is_not_known(engine, sampled)
         ([[Sample(1, 1, 1, n < 10) for n in range(20)]], "all 20 blocks have the same search value"),
     ],
 )
-def test_too_little_to_learn_from_is_refused_with_what_would_help(engine, sampled, found, says):
+def test_too_few_samples_are_refused_with_a_hint(engine, sampled, found, says):
     with pytest.raises(ConfigError, match=says):
         fit_arborkv("game24", sampled(found), engine=engine)
 
 
-def test_a_bad_problem_ends_nothing_unless_all_are(engine, sampled):
+def test_one_bad_problem_does_not_end_a_fit_and_all_bad_ones_do(engine, sampled):
     good = made_up(30)
     assert fit_arborkv("game24", sampled([*good, TaskError("bad")]), engine=engine).fit.problems == 30
     with pytest.raises(TaskError, match="worse"):
@@ -141,7 +141,7 @@ def test_the_same_problem_twice_is_refused(engine):
 @pytest.mark.parametrize(
     "how", [{}, {"compress": "arborkv"}, {"compress": "streaming"}, {"compress": MEASURING, "lossless": True}], ids=str
 )
-def test_an_engine_that_would_not_let_a_path_be_reduced_is_refused(how):
+def test_an_engine_with_another_compression_policy_is_refused(how):
     with load_engine(**how) as other, pytest.raises(ConfigError, match="load it with compress=MEASURING"):
         fit_arborkv("game24", PUZZLES, engine=other)
 
@@ -151,7 +151,7 @@ def test_an_engine_without_kv_is_refused():
         fit_arborkv("game24", PUZZLES, engine=MockEngine(lambda text, rng: "x\n"))
 
 
-def test_a_budget_that_holds_no_whole_search_is_refused():
+def test_a_kv_budget_too_small_for_a_search_is_refused():
     with load_engine(compress=MEASURING, kv_budget="1MiB") as small:
         with pytest.raises(ConfigError, match="the KV of a search does not fit the KV budget - raise the KV budget"):
             fit_arborkv("game24", PUZZLES, engine=small)

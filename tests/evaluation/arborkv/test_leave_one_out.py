@@ -20,7 +20,7 @@ from tests.evaluation.arborkv.conftest import PUZZLES
 NARROW = BFS(b=2, k=32)
 
 
-async def test_a_sample_for_every_thought_before_the_answer(engine):
+async def test_there_is_a_sample_for_every_thought_before_the_answer(engine):
     setup = Setup.of("game24", engine, NARROW)
     search = Search(setup.task, (4, 5, 6, 10), engine, VERIFIERS.make("lm_value"))
     await NARROW.run(search)
@@ -37,13 +37,13 @@ async def test_a_sample_for_every_thought_before_the_answer(engine):
         assert 0 < sample.entropy < math.log(500)
 
 
-async def test_without_the_state_it_is_about_a_right_answer_is_lost(engine):
+async def test_leaving_out_the_needed_state_loses_the_right_answer(engine):
     """The last thought before a right answer says what is left to compute with."""
     samples = await samples_of(Setup.of("game24", engine, BFS(b=1, k=32)), engine, PUZZLES[0])
     assert [sample.changed for sample in samples] == [False, True]
 
 
-async def test_everything_follows_from_the_seed_and_not_from_what_was_done_before(engine):
+async def test_samples_depend_on_the_seed_only(engine):
     setup = Setup.of("game24", engine, NARROW, seed=3)
     first = await samples_of(setup, engine, PUZZLES[1])
     await samples_of(setup, engine, PUZZLES[2])
@@ -51,12 +51,12 @@ async def test_everything_follows_from_the_seed_and_not_from_what_was_done_befor
     assert await samples_of(Setup.of("game24", engine, NARROW, seed=4), engine, PUZZLES[1]) != first
 
 
-async def test_a_thought_that_is_the_answer_has_nothing_before_it_to_leave_out(engine):
+async def test_an_answer_in_one_thought_gives_no_sample(engine):
     one = function_task(prompt=lambda p: f"steps {p}\n", is_solution=lambda p, path: len(path) == 1)
     assert await samples_of(Setup.of(one, engine, BFS(b=2, k=4)), engine, PUZZLES[0]) == []
 
 
-async def test_what_no_verifier_scored_has_no_value(engine):
+async def test_a_thought_without_a_score_has_value_nan(engine):
     class Unscored(BFS):
         async def run(self, search):
             children = await search.expand([search.root], self.k)
@@ -96,7 +96,7 @@ async def test_thoughts_of_proposals_can_be_left_out(engine):
     assert len(await samples_of(setup, engine, PUZZLES[0])) == 1
 
 
-def test_only_what_was_drawn_in_the_first_round_below_a_thought_counts(engine):
+def test_only_first_round_children_below_a_thought_count(engine):
     task = function_task(prompt=lambda p: "steps 1 2 3 4\n", is_solution=lambda p, path: len(path) == 2)
     search = Search(task, "p", engine, VERIFIERS.make("random"))
     top = search.tree.add(search.root, branch="0")
@@ -119,13 +119,13 @@ def test_only_what_was_drawn_in_the_first_round_below_a_thought_counts(engine):
         ({"4": 2, "5": 2}, False, "5"),
     ],
 )
-def test_an_outcome_is_a_right_answer_or_where_nobody_checks_the_commonest(answers, checked, unchecked):
+def test_an_outcome_is_a_right_answer_or_without_a_check_the_commonest(answers, checked, unchecked):
     assert outcome(Game24(), (4, 5, 6, 10), Counter(answers)) is checked
     plain = function_task(prompt=lambda p: p, is_solution=lambda p, path: True)
     assert outcome(plain, "p", Counter(answers)) == unchecked
 
 
-def test_answers_are_counted_by_branch_and_what_is_no_answer_is_not():
+def test_answers_are_counted_by_branch_and_invalid_ones_are_not_counted():
     from rksc_tot.evaluation.arborkv.leave_one_out import answers_of
 
     class Picky(Game24):

@@ -53,25 +53,25 @@ def test_value_and_weight_are_the_papers():
     assert policy.weight(there) == pytest.approx(math.exp(-0.7 * 3) / (1 + math.exp(-logit)))
 
 
-def test_out_of_the_box_worth_and_attention_count_and_entropy_does_not():
+def test_by_default_value_and_attention_count_and_entropy_does_not():
     policy = ArborKV()
     assert policy.value(block(value=1)) > policy.value(PLAIN) > policy.value(block(value=-1))
     assert policy.value(block(attention=1)) > policy.value(PLAIN) == policy.value(block(entropy=9))
 
 
 @given(POLICIES, ANY, st.integers(0, 10**6))
-def test_value_and_weight_are_shares_whatever_a_search_says(policy, value, distance):
+def test_value_and_weight_lie_within_0_and_1(policy, value, distance):
     there = block(value=value, distance=distance)
     assert 0 <= policy.weight(there) <= policy.value(there) <= 1
 
 
 @pytest.mark.parametrize("feature", ["value", "entropy", "attention"])
-def test_what_is_not_known_counts_nothing(feature):
+def test_unknown_features_count_as_0(feature):
     policy = ArborKV(theta=(1, 1, 1))
     assert policy.value(block(**{feature: math.nan})) == policy.value(PLAIN)
 
 
-def test_what_is_not_weighed_counts_nothing_however_large():
+def test_a_feature_with_theta_0_has_no_effect():
     policy = ArborKV(theta=(0, 1, 1))
     assert policy.value(block(value=math.inf)) == policy.value(block(value=-math.inf)) == policy.value(PLAIN)
 
@@ -80,7 +80,7 @@ def test_what_is_not_weighed_counts_nothing_however_large():
 
 
 @given(POLICIES, BLOCKS, st.integers(0, 900))
-def test_the_budget_is_met_or_what_is_protected_if_that_is_more(policy, blocks, budget):
+def test_the_sum_is_the_budget_or_the_protected_tokens(policy, blocks, budget):
     tails = [max(0, policy.sinks - b.start) + max(0, policy.tail - b.below) for b in blocks]
     floors = [b.tokens if b.protected else min(b.tokens, tail) for b, tail in zip(blocks, tails, strict=True)]
     shares = policy.allot(blocks, budget)
@@ -90,7 +90,7 @@ def test_the_budget_is_met_or_what_is_protected_if_that_is_more(policy, blocks, 
 
 
 @given(POLICIES, BLOCKS, st.integers(0, 600))
-def test_with_a_token_less_to_share_out_one_block_has_one_less(policy, blocks, budget):
+def test_a_budget_smaller_by_one_takes_one_token_from_one_block(policy, blocks, budget):
     less, more = policy.allot(blocks, budget), policy.allot(blocks, budget + 1)
     assert all(0 <= b - a <= 1 for a, b in zip(less, more, strict=True))
     assert less == policy.allot(blocks, budget)
@@ -104,19 +104,19 @@ def test_a_share_is_in_proportion_to_the_weight_beyond_the_tail():
     assert policy.allot([near, far], 8 + 8 + 150) == [100, 66]  # what the one cannot hold, the other gets
 
 
-def test_a_worthless_block_gets_what_no_other_can_hold():
+def test_a_block_without_value_gets_the_rest():
     policy = ArborKV(tail=0)
     assert policy.allot([block(value=-math.inf), block(value=math.inf)], 60) == [0, 60]
     assert policy.allot([block(value=-math.inf), block(value=math.inf)], 130) == [30, 100]
     assert policy.allot([block(distance=10**6), block(distance=10**5)], 100) == [0, 100]
 
 
-def test_of_equals_the_first_gets_the_odd_token():
+def test_the_first_of_equal_blocks_gets_the_odd_token():
     assert ArborKV(tail=0).allot([PLAIN] * 3, 10) == [4, 3, 3]
     assert ArborKV(tail=0).allot([PLAIN] * 3, 11) == [4, 4, 3]
 
 
-def test_sinks_are_of_the_path_and_the_tail_is_of_the_block():
+def test_sinks_belong_to_the_path_and_the_tail_to_the_block():
     policy = ArborKV(sinks=4, tail=2)
     starts = [block(start=start) for start in (0, 3, 4, 70)]
     assert policy.allot(starts, 0) == [6, 3, 2, 2]
@@ -124,7 +124,7 @@ def test_sinks_are_of_the_path_and_the_tail_is_of_the_block():
     assert policy.allot([block(protected=True), block()], 0) == [100, 2]
 
 
-def test_of_no_blocks_nothing_is_allotted():
+def test_no_blocks_give_an_empty_allotment():
     assert ArborKV().allot([], 10) == []
 
 
@@ -132,7 +132,7 @@ def test_of_no_blocks_nothing_is_allotted():
     st.lists(st.tuples(st.integers(0, 40), st.one_of(st.floats(-4, 4), st.floats(-1e6, 1e6))), min_size=1, max_size=8),
     st.data(),
 )
-def test_shares_are_those_of_giving_one_by_one_to_whoever_has_least_for_his_weight(takers, data):
+def test_shares_equal_those_of_giving_tokens_one_by_one(takers, data):
     rooms, weights = map(list, zip(*takers, strict=True))
     amount = data.draw(st.integers(0, sum(rooms)))
     relative = [max(weight - max(weights), -1e4) for weight in weights]
@@ -143,7 +143,7 @@ def test_shares_are_those_of_giving_one_by_one_to_whoever_has_least_for_his_weig
     assert shared_out(amount, rooms, weights) == given
 
 
-def test_a_large_tree_takes_steps_by_blocks_and_not_by_tokens(monkeypatch):
+def test_the_work_grows_with_blocks_not_with_tokens(monkeypatch):
     steps, replace = [], heapq.heapreplace
     monkeypatch.setattr(heapq, "heapreplace", lambda queue, item: steps.append(replace(queue, item)))
     shares = shared_out(50 * 10**6, [10**6] * 100, np.linspace(-3, 0, 100).tolist())
@@ -177,7 +177,7 @@ def looked_at(*at):
         ({"tail": 0, "sinks": 0}, 2, 0, [5, 9]),
     ],
 )
-def test_sinks_tail_and_what_was_looked_at_most_stay(settings, budget, start, stays):
+def test_sinks_tail_and_the_most_attended_tokens_stay(settings, budget, start, stays):
     assert kept(ArborKV(**settings), budget, start, attention=looked_at(9, 5, 14, 2)) == stays
 
 
@@ -186,7 +186,7 @@ def test_a_prompt_in_the_block_stays():
 
 
 @pytest.mark.parametrize(("settings", "attention"), [({}, None), ({"within": "random"}, looked_at(9, 5))])
-def test_what_is_not_measured_is_drawn(settings, attention):
+def test_without_attention_the_tokens_are_random(settings, attention):
     policy, seen = ArborKV(tail=2, **settings), np.zeros(20)
     for seed in range(1000):
         stays = kept(policy, 8, attention=attention, seed=seed)
@@ -204,7 +204,7 @@ def test_what_is_not_measured_is_drawn(settings, attention):
         ({"theta": (1, 1, 0), "within": "random"}, False),
     ],
 )
-def test_attention_is_measured_where_value_or_choice_needs_it(settings, heeds):
+def test_attention_is_measured_if_value_or_choice_needs_it(settings, heeds):
     assert ArborKV(**settings).heeds_attention is heeds
 
 

@@ -29,7 +29,7 @@ def loss(x, y, theta, offset, ridge):
     return float(np.logaddexp(0, logits).sum() - y @ logits + penalty)
 
 
-def test_with_many_samples_theta_is_found_again():
+def test_many_samples_recover_theta():
     theta, offset = fit(*samples(40_000))
     assert theta == pytest.approx(TRUE, rel=0.1)
     assert offset == pytest.approx(OFFSET, abs=0.15)
@@ -37,7 +37,7 @@ def test_with_many_samples_theta_is_found_again():
 
 @pytest.mark.parametrize("ridge", [0.01, 1.0, 100.0])
 @pytest.mark.parametrize("seed", range(3))
-def test_nothing_near_a_fit_is_better(ridge, seed):
+def test_a_fit_is_a_minimum_of_the_loss(ridge, seed):
     x, y = samples(60, seed)
     theta, offset = fit(x, y, ridge)
     best = loss(x, y, theta, offset, ridge)
@@ -49,7 +49,7 @@ def test_nothing_near_a_fit_is_better(ridge, seed):
         assert loss(x, y, theta, offset + step, ridge) > best
 
 
-def test_units_do_not_matter():
+def test_the_fit_does_not_depend_on_units():
     x, y = samples(200)
     theta, offset = fit(x, y)
     scaled, moved = fit(x * [1000, 0.001, 1] + [5, 0, -3], y)
@@ -57,7 +57,7 @@ def test_units_do_not_matter():
     assert moved + np.dot(scaled, [5, 0, -3]) == pytest.approx(offset, rel=1e-6, abs=1e-9)
 
 
-def test_what_is_told_apart_without_error_has_a_finite_theta():
+def test_separable_samples_have_a_finite_theta():
     x = np.column_stack([np.arange(40.0), np.zeros(40), np.ones(40)])
     theta, offset = fit(x, np.arange(40) >= 20)
     assert 0 < theta[0] < 10
@@ -78,7 +78,7 @@ def test_a_steep_or_lopsided_problem_converges(scale):
 
 
 @pytest.mark.parametrize(("seed", "ridge"), [(2065, 1e-5), (2080, 1e-5), (2229, 1e-5), (52, 0.1), (161, 0.1)])
-def test_a_step_that_would_overshoot_is_cut_and_the_way_back_is_found(seed, ridge):
+def test_an_overshooting_step_is_halved(seed, ridge):
     """With the first three, Newton's plain steps end at a loss of millions, or at no number."""
     x = np.random.default_rng(seed).standard_t(1, (40, 3))
     y = np.zeros(40, dtype=bool)
@@ -90,7 +90,7 @@ def test_a_step_that_would_overshoot_is_cut_and_the_way_back_is_found(seed, ridg
         assert loss(x, y, theta, offset + step, ridge) > best
 
 
-def test_what_is_not_known_counts_nothing_as_in_the_policy():
+def test_unknown_features_count_as_0_as_in_the_policy():
     x, y = samples(300)
     x[::3, 0] = np.nan
     filled = np.where(np.isnan(x), 0.0, x)
@@ -126,13 +126,13 @@ def test_the_effect_is_a_yes_or_no_of_any_type():
         (np.eye(3), [0, np.nan, 1], "neither true nor false"),
     ],
 )
-def test_what_nothing_can_be_fitted_to_is_refused_with_the_reason(features, effect, message):
+def test_invalid_samples_are_refused_with_the_reason(features, effect, message):
     with pytest.raises(ConfigError, match=message):
         fit(features, effect)
 
 
 @pytest.mark.parametrize("ridge", [0, -1, math.nan])
-def test_a_ridge_that_holds_nothing_is_refused_with_its_value(ridge):
+def test_a_ridge_that_is_not_positive_is_refused_with_its_value(ridge):
     with pytest.raises(ConfigError, match=f"ridge is {ridge}"):
         fit(*samples(50), ridge=ridge)
 
@@ -141,7 +141,7 @@ def test_a_ridge_that_holds_nothing_is_refused_with_its_value(ridge):
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.booleans()), max_size=30))
-def test_separation_is_how_often_what_had_an_effect_is_valued_higher(rows):
+def test_separation_is_the_probability_of_a_higher_value_with_an_effect(rows):
     values, effect = [value for value, _ in rows], [had for _, had in rows]
     pairs = [(a > b) + (a == b) / 2 for a, had in rows if had for b, other in rows if not other]
     assert separation(values, effect) == (pytest.approx(np.mean(pairs)) if pairs else None)
@@ -179,14 +179,14 @@ def same(**changes):
     return {"model": "tiny", "weights": "0123456789abcdef", "layers": 6, "task": "game24"} | changes
 
 
-def test_what_is_saved_is_what_is_loaded(made, tmp_path):
+def test_a_saved_record_loads_unchanged(made, tmp_path):
     made.save(tmp_path / "f.json")
     assert ArborFit.load(tmp_path / "f.json") == made
     assert ArborFit.load(str(tmp_path / "f.json")).theta == made.theta
     assert len((tmp_path / "f.json").read_text().splitlines()) > 12  # a person can read it
 
 
-def test_a_policy_takes_theta_from_it(made):
+def test_a_policy_takes_theta_from_its_fit(made):
     policy = ArborKV.from_fit(made, decay=0.1)
     assert (policy.theta, policy.offset, policy.decay) == (made.theta, made.offset, 0.1)
 
@@ -197,7 +197,7 @@ def checked(fit, *, model, weights, layers, task):
     policy.check_model(model, layers, lambda: weights)
 
 
-def test_it_holds_for_what_it_was_made_for_by_whatever_name(made):
+def test_a_fit_holds_for_its_model_under_any_name(made):
     checked(made, **same())
     checked(made, **same(model="the same one, moved"))
 
@@ -214,7 +214,7 @@ def test_it_holds_for_what_it_was_made_for_by_whatever_name(made):
         ({"weights": "f123456789abcdef", "model": "b"}, "weights 0123456789ab of 'tiny', not f123456789ab of 'b'"),
     ],
 )
-def test_another_model_or_task_is_refused_and_what_differs_is_said(made, changes, message):
+def test_another_model_or_task_is_refused_with_the_difference(made, changes, message):
     with pytest.raises(ConfigError, match=f"was made for {message} - make one with rksc-tot fit arborkv"):
         checked(made, **same(**changes))
 
@@ -250,7 +250,7 @@ def test_an_edited_file_is_refused_in_one_line_that_names_the_fault(made, tmp_pa
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "3", "null", "\x00", "[" * 100_000])
-def test_what_is_no_record_is_refused(tmp_path, text):
+def test_a_file_without_a_record_is_refused(tmp_path, text):
     (tmp_path / "f.json").write_text(text)
     with pytest.raises(ConfigError, match=r"f.json' is not a fit of ArborKV"):
         ArborFit.load(tmp_path / "f.json")

@@ -82,7 +82,7 @@ def spoil(where, n):
         (lambda view: setattr(view, "prompt", 3), False, "raised FrozenInstanceError"),
     ],
 )
-def test_what_is_no_selection_is_refused_with_policy_and_fault(returns, heads, message):
+def test_an_invalid_selection_is_refused_with_policy_and_fault(returns, heads, message):
     policy = Hostile(heads=heads, returns=returns)
     with pytest.raises(CompressionError, match=f"^compression policy 'hostile':? .*{message}") as caught:
         chosen(policy, view(attention=np.ones((2, 2, N))), K, selection_rng(0))
@@ -90,7 +90,7 @@ def test_what_is_no_selection_is_refused_with_policy_and_fault(returns, heads, m
     assert "\n" not in str(caught.value)
 
 
-def test_a_policy_that_cannot_say_whether_it_keeps_a_set_a_head_is_refused_too():
+def test_an_error_of_per_head_is_refused_too():
     class Undecided(Hostile):
         @property
         def per_head(self):
@@ -103,13 +103,13 @@ def test_a_policy_that_cannot_say_whether_it_keeps_a_set_a_head_is_refused_too()
 @pytest.mark.parametrize(
     ("attention", "hint"), [(None, "override heeds_attention"), (np.ones((2, 2, N)), "correct the policy")]
 )
-def test_one_that_needs_attention_and_has_none_is_told_how_to_get_it(attention, hint):
+def test_a_policy_without_measured_attention_gets_a_hint(attention, hint):
     policy = Hostile(returns=lambda view: view.attention.mean() + view.attention.no_such)
     with pytest.raises(CompressionError, match=f"raised AttributeError: .* - {hint}"):
         chosen(policy, view(attention=attention), K, selection_rng(0))
 
 
-def test_a_policy_without_a_name_goes_by_its_class():
+def test_a_policy_without_a_name_is_named_by_its_class():
     class Nameless(Hostile):
         name: ClassVar[str] = ""
 
@@ -117,25 +117,25 @@ def test_a_policy_without_a_name_goes_by_its_class():
         chosen(Nameless(), view(), K, selection_rng(0))
 
 
-def test_a_ctrl_c_is_not_the_policys_doing():
+def test_ctrl_c_in_a_policy_passes_unchanged():
     with pytest.raises(KeyboardInterrupt):
         chosen(Hostile(returns=KeyboardInterrupt()), view(), K, selection_rng(0))
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int32, np.uint64])
-def test_any_integers_will_do_and_come_back_as_int64(dtype):
+def test_any_integer_dtype_is_converted_to_int64(dtype):
     kept = chosen(Hostile(returns=np.array([0, 2, 5], dtype=dtype)), view(), K, selection_rng(0))
     assert kept.tolist() == [0, 2, 5]
     assert kept.dtype == np.int64
 
 
-def test_of_nothing_nothing_is_kept():
+def test_a_selection_from_no_tokens_is_empty():
     nothing = np.array([], dtype=int)
     assert chosen(Hostile(returns=nothing), view(0), K, selection_rng(0)).shape == (0,)
     assert chosen(Hostile(returns=nothing), view(), 0, selection_rng(0)).shape == (0,)
 
 
-def test_a_view_locks_itself_and_not_the_arrays_it_looks_at():
+def test_a_view_is_read_only_and_its_source_is_not():
     positions, attention = np.arange(3), np.zeros((1, 1, 3))
     seen = View(positions, 1, 1, 1, attention)
     assert len(seen) == 3
@@ -155,7 +155,7 @@ def test_a_view_locks_itself_and_not_the_arrays_it_looks_at():
     st.integers(0, 14),
     st.integers(0, 14),
 )
-def test_the_highest_stay_with_the_first_and_of_equals_the_later(scores, budget, first):
+def test_the_first_and_the_highest_stay_and_ties_go_to_later_tokens(scores, budget, first):
     kept = highest(scores, budget, first)
     n = scores.shape[-1]
     for row, stays in zip(scores, kept, strict=True):
@@ -166,21 +166,21 @@ def test_the_highest_stay_with_the_first_and_of_equals_the_later(scores, budget,
 # -- names and generators ----------------------------------------------------------------------------------------------
 
 
-def test_a_policy_is_named_or_made_or_none():
+def test_a_policy_is_given_by_name_or_object_or_none():
     assert compression_policy(None) is None
     assert compression_policy("random_attention") == RandomAttention()
     assert {"arborkv", "random_attention", "snapkv", "streaming"} <= set(COMPRESSION_POLICIES.names())
 
 
 @pytest.mark.parametrize("named", ["h2o", "", "SnapKV", 3, False])
-def test_what_is_no_policy_is_named_in_one_sentence(named):
+def test_a_value_that_is_not_a_policy_is_refused(named):
     with pytest.raises(ConfigError) as raised:
         compression_policy(named)
     assert repr(named) in str(raised.value)
     assert "random_attention" in str(raised.value)
 
 
-def test_a_class_is_to_be_made_one_of():
+def test_a_policy_class_instead_of_an_object_is_refused():
     with pytest.raises(ConfigError, match="compress is the class RandomAttention - give an object of it"):
         compression_policy(RandomAttention)
 
@@ -204,7 +204,7 @@ def test_a_class_is_to_be_made_one_of():
         ),
     ],
 )
-def test_settings_beside_a_name_are_told_to_go_to_the_class_and_where_that_is(named, call, module):
+def test_a_name_with_settings_is_refused_with_the_class_to_import(named, call, module):
     with pytest.raises(ConfigError) as raised:
         compression_policy(named)
     made = call.partition("(")[0]
@@ -220,7 +220,7 @@ def test_settings_beside_a_name_are_told_to_go_to_the_class_and_where_that_is(na
         ({}, "compress is {} - name one of arborkv"),
     ],
 )
-def test_a_name_of_no_policy_is_that_whatever_settings_are_beside_it(named, says):
+def test_an_unknown_name_with_settings_is_refused_as_unknown(named, says):
     with pytest.raises(ConfigError) as raised:
         compression_policy(named)
     assert str(raised.value).startswith(says)
@@ -239,7 +239,7 @@ class After(Streaming):
 
 
 @pytest.mark.parametrize("policy", [Before, After])
-def test_a_policy_that_sets_attributes_is_told_to_have_fields(policy):
+def test_a_policy_that_sets_attributes_gets_a_hint(policy):
     for make in (policy, lambda: COMPRESSION_POLICIES.make(f"{__name__}:{policy.__name__}")):
         with pytest.raises(ConfigError) as raised:
             make()
@@ -254,7 +254,7 @@ def test_policies_are_frozen():
         RandomAttention().budget = 7
 
 
-def test_a_generator_follows_its_names_and_not_who_drew_before():
+def test_a_generator_depends_on_its_names_only():
     names = [(seed, path, times) for seed in (0, 1) for path in ("a", "b") for times in (0, 1)]
     once = {name: selection_rng(*name).random(3).tolist() for name in names}
     again = {name: selection_rng(*name).random(3).tolist() for name in reversed(names)}

@@ -65,7 +65,7 @@ def pinned(policy, view):
 
 
 @every
-def test_it_is_found_by_its_name_and_says_what_it_does(name, settings):
+def test_a_policy_has_a_name_and_a_summary(name, settings):
     assert COMPRESSION_POLICIES.summary(name)
     policy = COMPRESSION_POLICIES.make(name, **settings)
     assert policy.name in {name, "every_other"}
@@ -74,7 +74,7 @@ def test_it_is_found_by_its_name_and_says_what_it_does(name, settings):
 
 
 @every
-def test_it_is_of_one_of_the_two_kinds(name, settings):
+def test_a_policy_is_a_path_policy_or_a_tree_policy(name, settings):
     policy = COMPRESSION_POLICIES.make(name, **settings)
     assert policy.scope == ("path" if isinstance(policy, PathPolicy) else "tree")
     assert isinstance(policy, PathPolicy) is not isinstance(policy, TreePolicy)
@@ -82,7 +82,7 @@ def test_it_is_of_one_of_the_two_kinds(name, settings):
 
 @every
 @given(views(), st.integers(0, 45))
-def test_so_many_tokens_stay_as_may_each_once_in_their_order(name, settings, view, budget):
+def test_a_selection_has_budget_tokens_in_order_without_repeats(name, settings, view, budget):
     policy = COMPRESSION_POLICIES.make(name, **settings)
     kept = chosen(policy, view, budget, selection_rng(0))
     assert kept.shape == (*((LAYERS, HEADS) if policy.per_head else ()), min(budget, len(view)))
@@ -92,7 +92,7 @@ def test_so_many_tokens_stay_as_may_each_once_in_their_order(name, settings, vie
 
 @every
 @given(views(), st.integers(0, 5))
-def test_everything_stays_where_there_is_room_for_it(name, settings, view, spare):
+def test_all_tokens_stay_if_the_budget_suffices(name, settings, view, spare):
     policy = COMPRESSION_POLICIES.make(name, **settings)
     kept = chosen(policy, view, len(view) + spare, selection_rng(0))
     assert (kept == np.arange(len(view))).all()
@@ -100,7 +100,7 @@ def test_everything_stays_where_there_is_room_for_it(name, settings, view, spare
 
 @every
 @given(views(), st.integers(0, 45))
-def test_a_pinned_prompt_stays_as_far_as_there_is_room_for_it(name, settings, view, budget):
+def test_a_pinned_prompt_stays_up_to_the_budget(name, settings, view, budget):
     policy = COMPRESSION_POLICIES.make(name, **settings)
     kept = chosen(policy, view, budget, selection_rng(0))
     least = min(pinned(policy, view), budget)
@@ -109,7 +109,7 @@ def test_a_pinned_prompt_stays_as_far_as_there_is_room_for_it(name, settings, vi
 
 @every
 @given(views(), st.integers(0, 45), st.integers(0, 2**32))
-def test_it_depends_on_view_budget_and_generator_alone(name, settings, view, budget, seed):
+def test_a_selection_depends_on_view_budget_and_generator_only(name, settings, view, budget, seed):
     before = [array.copy() for array in (view.positions, view.attention)]
     one, two = (
         chosen(COMPRESSION_POLICIES.make(name, **settings), view, budget, selection_rng(seed)) for _ in range(2)
@@ -119,7 +119,7 @@ def test_it_depends_on_view_budget_and_generator_alone(name, settings, view, bud
 
 
 @every
-def test_what_heeds_attention_says_so_and_nothing_else_looks_at_it(name, settings):
+def test_only_policies_that_heed_attention_use_it(name, settings):
     policy = COMPRESSION_POLICIES.make(name, **settings)
     shares = np.random.default_rng(0).random((2, LAYERS, HEADS, 30))
     one, other = (chosen(policy, View(np.arange(30), 4, LAYERS, HEADS, a), 15, selection_rng(0)) for a in shares)
@@ -127,7 +127,7 @@ def test_what_heeds_attention_says_so_and_nothing_else_looks_at_it(name, setting
 
 
 @every
-def test_a_set_for_each_head_is_another_one_in_each(name, settings):
+def test_per_head_selections_differ_between_heads(name, settings):
     policy = COMPRESSION_POLICIES.make(name, **settings)
     shares = np.random.default_rng(0).random((LAYERS, HEADS, 60))
     kept = chosen(policy, View(np.arange(60), 4, LAYERS, HEADS, shares), 30, selection_rng(0))
@@ -140,7 +140,7 @@ PATH = [name for name in [*COMPRESSION_POLICIES.names(), f"{__name__}:EveryOther
 
 
 @pytest.mark.parametrize("name", PATH)
-def test_a_prompt_that_leaves_no_room_is_refused_with_the_budget_it_needs(name):
+def test_a_prompt_that_fills_the_budget_is_refused_with_the_needed_budget(name):
     COMPRESSION_POLICIES.make(name, budget=101).check_prompt(100)
     COMPRESSION_POLICIES.make(name, budget=1, pin_prompt=False).check_prompt(100)
     for budget in (1, 99, 100):
@@ -165,7 +165,7 @@ def test_a_tree_policy_allots_no_block_more_than_it_has_nor_a_protected_one_less
     assert sum(shares) <= max(budget, sum(COMPRESSION_POLICIES.make(name).allot(blocks, 0)))
 
 
-def test_the_bases_cannot_be_made():
+def test_the_base_classes_cannot_be_instantiated():
     for base in (CompressionPolicy, PathPolicy, TreePolicy):
         with pytest.raises(TypeError):
             base()

@@ -34,18 +34,18 @@ def counts(policy, seen, budget, draws):
 
 
 @pytest.mark.parametrize("sets", ["head", "one"])
-def test_every_token_beside_the_prompt_stays_equally_often_in_every_head(sets):
+def test_every_token_after_the_prompt_stays_equally_often_in_every_head(sets):
     stayed = counts(RandomAttention(sets=sets), view(40, prompt=8, layers=2, heads=2), 20, draws=1500)
     assert (stayed[..., :8] == 1500).all()
     assert all(within(count, 1500, 12 / 32) for count in stayed[..., 8:].ravel())
 
 
-def test_without_a_pin_the_prompt_is_as_good_as_anything_else():
+def test_an_unpinned_prompt_is_sampled_like_other_tokens():
     stayed = counts(RandomAttention(pin_prompt=False), view(30, prompt=10), 10, draws=1500)
     assert all(within(count, 1500, 1 / 3) for count in stayed.ravel())
 
 
-def test_heads_layers_and_selections_draw_by_themselves():
+def test_heads_layers_and_selections_are_independent():
     """Two sets of 15 of 30 have 7.5 in common on average; equal ones would have 15, and complements none."""
     policy, seen, draws = RandomAttention(), view(30, layers=2, heads=2), 400
     kept = [chosen(policy, seen, 15, selection_rng(0, draw)).reshape(4, 15) for draw in range(draws)]
@@ -57,14 +57,14 @@ def test_heads_layers_and_selections_draw_by_themselves():
     assert within(later, (draws - 1) * 15, 0.5)
 
 
-def test_one_set_for_all_is_the_same_kind_of_draw_made_once():
+def test_one_set_for_all_heads_is_a_uniform_sample():
     seen = view(30, prompt=3, layers=2, heads=2)
     assert chosen(RandomAttention(sets="one"), seen, 15, selection_rng(0)).shape == (15,)
     assert chosen(RandomAttention(), seen, 15, selection_rng(0)).shape == (2, 2, 15)
 
 
 @pytest.mark.parametrize("settings", [{}, {"sets": "one"}, {"granularity": 3}])
-def test_another_seed_is_another_draw(settings):
+def test_another_seed_gives_another_sample(settings):
     sets = {
         chosen(RandomAttention(**settings), view(60, 5), 30, selection_rng(seed, "path", 0)).tobytes()
         for seed in range(20)
@@ -72,7 +72,7 @@ def test_another_seed_is_another_draw(settings):
     assert len(sets) == 20
 
 
-def test_survival_falls_as_the_paper_says():
+def test_survival_follows_the_papers_formula():
     """((K - p) / (K + r - p))^m for a token after m selections, r new ones having come before each."""
     prompt, budget, recent, rounds, paths = 10, 40, 10, 6, 600
     policy, alive = RandomAttention(sets="one"), np.zeros(rounds, dtype=int)
@@ -102,7 +102,7 @@ def cut(kept, seen, policy):
 @given(
     st.integers(1, 60), st.integers(0, 60), st.integers(1, 20), st.integers(0, 20), st.integers(0, 99), st.booleans()
 )
-def test_runs_stay_or_go_together_but_for_one_that_keeps_its_end(n, budget, granularity, prompt, seed, gaps):
+def test_runs_stay_or_go_together_except_one_partial_run(n, budget, granularity, prompt, seed, gaps):
     positions = np.cumsum(np.random.default_rng(seed).integers(1, 4, n)) if gaps else np.arange(n)
     policy, seen = RandomAttention(granularity=granularity), view(n, min(prompt, n), positions=positions)
     (kept,) = chosen(policy, seen, budget, selection_rng(seed))[0]
@@ -132,7 +132,7 @@ def test_heads_that_hold_different_tokens_have_runs_of_their_own():
 
 
 @pytest.mark.parametrize("settings", [{"granularity": 0}, {"sets": "layer"}, {"seed": -1}])
-def test_what_cannot_be_is_refused_with_its_value(settings):
+def test_an_invalid_setting_is_refused_with_its_value(settings):
     ((name, value),) = settings.items()
     with pytest.raises(ConfigError, match=f"compression policy 'random_attention': {name}: .*{value}"):
         RandomAttention(**settings)

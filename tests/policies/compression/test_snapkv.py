@@ -28,7 +28,7 @@ def test_a_peak_keeps_its_neighbours():
     assert kept([[peaks(20, 10)]], 5, kernel=1) == [[[10, 16, 17, 18, 19]]]  # the rest by position
 
 
-def test_each_head_keeps_what_it_looked_at_itself():
+def test_each_head_keeps_its_own_most_attended_tokens():
     attention = [[peaks(20, 3), peaks(20, 10)], [peaks(20, 16), peaks(20, 3)]]
     assert kept(attention, 3, kernel=3) == [[[2, 3, 4], [9, 10, 11]], [[15, 16, 17], [2, 3, 4]]]
 
@@ -38,30 +38,30 @@ def test_one_set_goes_by_the_mean_of_all_heads():
     assert kept(attention, 3, kernel=3, sets="one") == [2, 3, 4]
 
 
-def test_a_pinned_prompt_stays_however_little_it_is_looked_at():
+def test_a_pinned_prompt_stays_without_attention():
     assert kept([[peaks(20, 10)]], 5, prompt=3, kernel=3) == [[[0, 1, 2, 10, 11]]]
     assert kept([[peaks(20, 10)]], 3, prompt=3, kernel=3, pin_prompt=False) == [[[9, 10, 11]]]
 
 
-def test_of_equals_the_later_stay():
+def test_ties_go_to_later_tokens():
     assert kept([[np.full(8, 0.25)]], 3, kernel=1) == [[[5, 6, 7]]]
     assert kept([[[0, 1, 0, 1, 0, 1, 0.0]]], 2, kernel=1) == [[[3, 5]]]
 
 
 @pytest.mark.parametrize("kernel", [1, 3, 5, 99])
 @pytest.mark.parametrize("n", [0, 1, 2, 7])
-def test_where_all_are_looked_at_alike_no_end_is_favoured(kernel, n):
+def test_equal_attention_favours_neither_end(kernel, n):
     assert (smoothed(np.full((2, 3, n), 0.25), kernel) == 0.25).all()
 
 
 @given(st.lists(st.floats(0, 1), max_size=12), st.integers(0, 7))
-def test_smoothing_is_the_mean_of_the_neighbours_there_are(row, half):
+def test_smoothing_is_the_mean_of_existing_neighbours(row, half):
     n = len(row)
     means = [np.mean(row[max(0, at - half) : at + half + 1]) for at in range(n)]
     assert smoothed(np.array(row), 2 * half + 1) == pytest.approx(means)
 
 
-def test_without_attention_it_says_what_it_lacks():
+def test_without_attention_the_error_says_so():
     with pytest.raises(CompressionError, match=r"^compression policy 'snapkv' needs attention, which was not measured"):
         chosen(SnapKV(), View(np.arange(9), 0, 1, 1), 3, selection_rng(0))
 

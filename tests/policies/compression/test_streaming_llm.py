@@ -25,6 +25,6 @@ def test_sinks_and_the_most_recent_stay_and_a_pinned_prompt(settings, budget, st
     assert kept(Streaming(**settings), budget) == stays
 
 
-def test_no_chance_is_in_it():
+def test_streaming_is_deterministic():
     sets = {chosen(Streaming(), View(np.arange(50), 5, 1, 1), 20, selection_rng(seed)).tobytes() for seed in range(5)}
     assert len(sets) == 1

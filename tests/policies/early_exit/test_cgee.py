@@ -81,7 +81,7 @@ def test_entropy_is_in_nats():
     assert entropy((1.0, 0.0)) == 0
 
 
-def test_equal_labels_are_decided_for_the_first():
+def test_the_first_of_equal_labels_is_likeliest():
     assert likeliest((0.2, 0.4, 0.4)) == 1
 
 

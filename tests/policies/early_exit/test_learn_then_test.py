@@ -35,7 +35,7 @@ def test_tails_are_sums_of_exact_binomial_terms(k, n, p):
 
 
 @given(st.floats(0.002, 0.5), st.floats(0.001, 0.5), st.integers(0, 12))
-def test_one_example_fewer_would_not_do(delta, alpha, errors):
+def test_the_number_of_examples_needed_is_minimal(delta, alpha, errors):
     n = examples_needed(delta, alpha, errors)
     assert at_most(errors, n, delta) <= alpha
     assert at_most(errors, n - 1, delta) > alpha
@@ -54,7 +54,7 @@ def test_upper_bounds_are_those_of_the_tables(k, n, bound):
     assert upper_bound(k, n) == pytest.approx(bound, abs=1e-6)
 
 
-def test_a_walk_ends_at_its_first_failure_however_good_what_comes_after():
+def test_a_walk_ends_at_its_first_failure():
     asked = []
 
     def counts():
@@ -82,7 +82,7 @@ def test_a_rate_or_level_out_of_range_is_refused_with_its_value(name, value):
         examples_needed(**arguments)
 
 
-def test_the_walk_keeps_its_promise():
+def test_the_walk_accepts_a_bad_rule_with_probability_at_most_alpha():
     """Of many walks over rules of known risk, at most about α accept one that errs more often than δ."""
     import random
 

@@ -35,7 +35,7 @@ def test_every_built_in_policy_is_found_by_its_name():
 
 
 @pytest.mark.parametrize("named", ["fifo", "", "LRU", None, 3, LRU])
-def test_what_is_no_policy_is_named_in_one_sentence(named):
+def test_a_value_that_is_not_a_policy_is_refused(named):
     with pytest.raises(ConfigError) as raised:
         eviction_policy(named)
     assert repr(named) in str(raised.value)

@@ -23,7 +23,7 @@ def load(tmp_path, text):
     return Calibration.load(file)
 
 
-def test_what_is_saved_is_what_is_loaded(accepted, tmp_path):
+def test_a_saved_record_loads_unchanged(accepted, tmp_path):
     accepted.save(tmp_path / "c.json")
     assert Calibration.load(tmp_path / "c.json") == accepted
     assert Calibration.load(str(tmp_path / "c.json")).exit.rule == accepted.exit.rule
@@ -32,7 +32,7 @@ def test_what_is_saved_is_what_is_loaded(accepted, tmp_path):
     assert len(text.splitlines()) > 50  # a person can read it
 
 
-def test_it_holds_for_what_it_was_made_for(accepted):
+def test_a_calibration_holds_for_its_model_and_task(accepted):
     accepted.check(make_engine(), make_task())
 
 
@@ -68,7 +68,7 @@ def named(engine, name):
         (make_engine, lambda: make_task(parse=lambda p, path, text: 1 / 0), "refuses the problem 'problem"),
     ],
 )
-def test_another_model_task_or_wording_is_refused_and_what_differs_is_said(accepted, engine, task, message):
+def test_another_model_task_or_text_is_refused_with_the_difference(accepted, engine, task, message):
     with pytest.raises(ConfigError, match=f"is for another model or task: .*{message}.* - make one with"):
         accepted.check(engine(), task())
 
@@ -122,12 +122,12 @@ def test_an_edited_file_is_refused_in_one_line_that_names_the_fault(accepted, tm
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", '"x"', "{}"])
-def test_what_is_no_calibration_at_all_is_refused(tmp_path, text):
+def test_a_file_without_a_calibration_is_refused(tmp_path, text):
     with pytest.raises(ConfigError, match="is not a calibration"):
         load(tmp_path, text)
 
 
-def test_a_file_that_cannot_be_read_or_written_is_a_sentence(accepted, tmp_path):
+def test_a_file_that_cannot_be_read_or_written_is_an_error_of_one_sentence(accepted, tmp_path):
     with pytest.raises(ConfigError, match="cannot be read: No such file"):
         Calibration.load(tmp_path / "missing.json")
     with pytest.raises(ConfigError, match="cannot be written"):
@@ -139,7 +139,7 @@ def test_the_bound_is_that_of_the_chosen_step(accepted):
     assert accepted.bound(accepted.skip) is None
 
 
-def test_an_edit_that_holds_together_is_refused_all_the_same(accepted, tmp_path):
+def test_a_consistent_edit_is_refused_by_the_checksum(accepted, tmp_path):
     def loosen(record):
         layer = min(record["exit"]["walk"][0]["rule"]["thresholds"])
         record["exit"]["walk"][0]["rule"]["thresholds"][layer] = 0.0001

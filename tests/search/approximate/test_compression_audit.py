@@ -33,7 +33,7 @@ def searched(audit, verifier="lm_value", compress=STREAMING, strategy=SEARCH):
 # -- in a search -----------------------------------------------------------------------------------------------------------
 
 
-def test_scores_read_upon_reduced_kv_say_so_and_are_counted_and_audited():
+def test_scores_read_from_compressed_kv_are_marked_counted_and_audited():
     result = searched(1.0)
     asked = [node for node in result.tree if node.score is not None]
     approximate = [node for node in asked if not node.score_exact]
@@ -44,7 +44,7 @@ def test_scores_read_upon_reduced_kv_say_so_and_are_counted_and_audited():
     assert result.ledger.compression.audited == sum(not node.exact for node in result.tree)
 
 
-def test_an_audit_changes_nothing_that_a_search_finds():
+def test_an_audit_does_not_change_results():
     results = [searched(share) for share in (0.0, 0.03, 1.0)]
     assert results[0].tree == results[1].tree == results[2].tree
     ledgers = [result.ledger for result in results]
@@ -62,14 +62,14 @@ def test_which_answers_are_audited_is_drawn_from_the_seed():
 
 
 @pytest.mark.parametrize("compress", [None, Streaming(budget=10**6)])
-def test_where_nothing_is_reduced_all_scores_are_exact_and_nothing_is_audited(compress):
+def test_without_compression_all_scores_are_exact_and_nothing_is_audited(compress):
     result = searched(1.0, compress=compress)
     assert all(node.score_exact for node in result.tree)
     assert result.ledger.scores.acted == result.ledger.scores.audited == result.ledger.compression.audit_rows == 0
 
 
 @pytest.mark.parametrize("verifier", ["lm_vote", "likelihood", "random"])
-def test_scores_of_other_verifiers_are_exact_where_what_they_go_by_is(verifier):
+def test_scores_of_other_verifiers_are_exact_on_exact_thoughts(verifier):
     result = searched(1.0, verifier, strategy=CHAIN if verifier == "lm_vote" else SEARCH)
     asked = [node for node in result.tree if node.score is not None]
     if verifier == "random":
@@ -90,7 +90,7 @@ def test_the_event_says_whether_a_score_is_exact():
     assert set(told.values()) == {True, False}
 
 
-def test_a_lossless_search_reads_all_its_scores_upon_full_kv():
+def test_a_lossless_search_reads_all_scores_from_full_kv():
     with load_engine(compress=STREAMING, lossless=True) as engine:
         result = solve("game24", "4 5 6 10", engine=engine, verifier="lm_value", **SEARCH)
     assert result.ledger.scores.acted == 0
@@ -111,7 +111,7 @@ LOSSY = {
 @pytest.mark.parametrize("policy", [
     pytest.param(name, marks=pytest.mark.slow if name in ("snapkv", "streaming") else ()) for name in LOSSY
 ])  # fmt: skip
-def test_a_search_finds_the_same_whatever_others_have_left_or_are_doing(policy):
+def test_a_compressed_search_does_not_depend_on_other_searches(policy):
     compress, memory = LOSSY[policy]
     with load_engine(compress=compress, **memory) as engine:
         first = solve("game24", "4 5 6 10", engine=engine, rksc=RKSC(audit=0.0), **SEARCH)
@@ -146,20 +146,20 @@ def test_a_run_counts_the_problems_that_are_not_exact(compress):
         Ledger(prompt_reuse=SharedKV(acted=1)),
     ],
 )
-def test_a_ledger_is_exact_where_nothing_was_written_or_scored_upon_approximate_kv(ledger):
+def test_a_ledger_is_exact_without_thoughts_or_scores_on_approximate_kv(ledger):
     assert Ledger(compression=CompressedKV(acted=3, tokens=9)).exact  # made whole before anything was read on
     assert not ledger.exact
 
 
 @pytest.mark.parametrize("lossless", [False, True])
-async def test_what_a_search_shares_with_others_it_shares_only_where_that_changes_nothing(lossless):
+async def test_compressed_searches_share_no_prompts(lossless):
     with load_engine(compress=STREAMING, lossless=lossless) as engine:
         one, two = (engine.open("4 5 6 10\n", Account()) for _ in range(2))
         assert (one.segment is two.segment) == lossless
 
 
 @pytest.mark.parametrize("passes", [1, 3, 6])
-async def test_a_search_that_is_cancelled_leaves_nothing_either(passes):
+async def test_a_cancelled_search_leaves_no_kv(passes):
     with load_engine(compress=STREAMING) as engine:
         searching = asyncio.create_task(asolve("game24", "4 5 6 10", engine=engine, **SEARCH))
         while engine.usage.passes < passes:
@@ -222,13 +222,13 @@ async def test_flips_and_divergence_of_answers_add_up():
     assert warned == []  # too few to say anything
 
 
-async def test_an_answer_that_gives_nothing_to_what_full_kv_says_diverges_by_a_number():
+async def test_a_zero_probability_gives_a_finite_divergence():
     reductions, ledger, _ = auditor(1.0, Answers((0.5, 0.5)))
     await reductions.audit_scores([REQUEST], [reply(1.0, 0.0)])
     assert 300 < ledger.scores.kl < 400
 
 
-async def test_answers_that_mostly_come_out_otherwise_are_warned_of():
+async def test_a_warning_if_most_audited_answers_differ():
     reductions, _, warned = auditor(1.0, Answers(*[(0.9, 0.1)] * 5))
     await reductions.audit_scores([REQUEST] * 5, [reply(0.1, 0.9)] * 3 + [reply(0.9, 0.1)] * 2)
     [(topic, said)] = warned
@@ -236,14 +236,14 @@ async def test_answers_that_mostly_come_out_otherwise_are_warned_of():
     assert said.startswith("3 of 5 audited answers to label questions differ from those on the full KV")
 
 
-async def test_where_there_is_no_room_for_an_audit_that_is_said_and_the_search_goes_on():
+async def test_no_room_for_an_audit_is_a_warning_and_the_search_goes_on():
     reductions, ledger, warned = auditor(1.0, Answers(CacheError("full")))
     await reductions.audit_scores([REQUEST], [reply(0.5, 0.5)])
     assert ledger.scores.audited == 0
     assert [topic for topic, _ in warned] == ["audit"]
 
 
-async def test_the_first_of_each_kind_is_audited_whatever_the_share_and_none_without():
+async def test_the_first_of_each_kind_is_audited_at_any_share_above_0():
     for share, wanted in ((1e-9, 1), (0.0, 0)):
         engine = Answers(*[(0.5, 0.5)] * 4)
         reductions, *_ = auditor(share, engine)
@@ -259,7 +259,7 @@ async def test_the_first_of_each_kind_is_audited_whatever_the_share_and_none_wit
         assert len(engine.asked) == 2 * wanted
 
 
-async def test_thoughts_after_which_the_model_mostly_goes_on_otherwise_are_warned_of():
+async def test_a_warning_if_most_audited_thoughts_differ():
     engine = Answers((0.1, True), (0.2, False), (0.3, False), None, (0.4, False))
     reductions, ledger, warned = auditor(1.0, engine)
     tree = ReasoningTree()

@@ -47,7 +47,7 @@ def test_the_embedded_model_exits_where_the_rule_says(engine, calibration):
     engine.check_integrity()
 
 
-def test_an_audit_of_all_changes_nothing(engine, calibration):
+def test_auditing_everything_does_not_change_results(engine, calibration):
     strategy = BFS(b=2, k=6)
     audited = solve("game24", PUZZLE, engine=engine, strategy=strategy, rksc=RKSC(calibration=calibration, audit=1))
     plain = solve("game24", PUZZLE, engine=engine, strategy=strategy)
@@ -75,14 +75,14 @@ def test_the_same_weights_loaded_again_are_the_same_model(engine):
         assert weights_of(again) == weights_of(engine)
 
 
-def test_an_engine_without_a_model_goes_by_its_name():
+def test_an_engine_without_a_model_is_hashed_by_its_name():
     engine = MockEngine(lambda text, rng: "x\n")
     before = weights_of(engine)
     engine.name = "other"
     assert weights_of(engine) != before
 
 
-def test_the_role_of_a_task_is_part_of_its_wording():
+def test_the_role_of_a_task_is_part_of_its_fingerprint():
     tree, chain = load_task("game24"), load_task("game24-chain")
     assert task_fingerprint(tree, PUZZLE, []).hash != task_fingerprint(chain, PUZZLE, []).hash
     assert task_fingerprint(chain, PUZZLE, []).labels == ()

@@ -30,7 +30,7 @@ def first_level(result):
     return [(node.text, node.branch) for node in result.tree.children(result.tree.root)]
 
 
-def test_branches_after_the_root_are_dealt_over_all_wordings_in_turn():
+def test_branches_after_the_root_start_from_all_prompt_variants_in_turn():
     engine = MockEngine(echo)
     result = solve(task(), "go", engine=engine, strategy=BFS(b=1, k=7))
     by_branch = {int(branch): text.rsplit(" ", 1)[0] for text, branch in first_level(result)}
@@ -39,14 +39,14 @@ def test_branches_after_the_root_are_dealt_over_all_wordings_in_turn():
     assert engine.handles == 0
 
 
-def test_a_branch_draws_the_numbers_it_would_draw_without_other_wordings():
+def test_prompt_variants_do_not_change_the_random_streams():
     plain = solve(task(()), "go", engine=MockEngine(echo), strategy=BFS(b=1, k=7))
     dealt = solve(task(), "go", engine=MockEngine(echo), strategy=BFS(b=1, k=7))
     numbers = [{branch: text.split()[-1] for text, branch in first_level(result)} for result in (plain, dealt)]
     assert numbers[0] == numbers[1]
 
 
-def test_what_follows_a_thought_follows_its_own_wording():
+def test_thoughts_continue_from_their_own_prompt_variant():
     result = solve(task(), "go", engine=MockEngine(echo), strategy=BestOfN(n=3))
     for node in result.tree:
         if node.depth == 2:
@@ -54,12 +54,12 @@ def test_what_follows_a_thought_follows_its_own_wording():
             assert node.text.rsplit(" ", 1)[0] == parent.text.rsplit(" ", 1)[0]
 
 
-def test_fewer_branches_than_wordings_start_from_the_first_ones():
+def test_fewer_branches_than_variants_use_the_first_variants():
     result = solve(task(), "go", engine=MockEngine(echo), strategy=BFS(b=1, k=2))
     assert [text.rsplit(" ", 1)[0] for text, _ in first_level(result)] == ["go", "Say: go"]
 
 
-def test_a_wording_that_does_not_fit_the_context_is_left_out(caplog):
+def test_a_prompt_variant_too_long_for_the_context_is_left_out(caplog):
     engine = MockEngine(echo, context=60)
     result = solve(task(("x" * 80 + "\n",)), "go", engine=engine, strategy=BFS(b=1, k=3))
     assert {text.rsplit(" ", 1)[0] for text, _ in first_level(result)} == {"go"}
@@ -71,7 +71,7 @@ def test_a_wording_that_does_not_fit_the_context_is_left_out(caplog):
     ("prompt_variants", "said"),
     [("one text", "not a list of prompts"), (("", "x"), "is empty"), ((7,), "neither a string"), (None, "TypeError")],
 )
-def test_phrasings_that_are_none_are_refused(prompt_variants, said):
+def test_invalid_prompt_variants_are_refused(prompt_variants, said):
     with pytest.raises(TaskError, match=said):
         solve(task(prompt_variants), "go", engine=MockEngine(echo))
     assert any(
@@ -87,7 +87,7 @@ class Twice(Game24):
         return [f"solve {' '.join(map(str, problem))}\n"]
 
 
-def test_wordings_are_exact_unless_they_may_share():
+def test_prompt_variants_are_exact_without_prompt_reuse():
     with load_engine() as engine:
         result = solve(Twice(), "4 5 6 10", engine=engine, strategy=BFS(b=2, k=8))
         assert all(node.exact for node in result.tree)
@@ -95,7 +95,7 @@ def test_wordings_are_exact_unless_they_may_share():
         engine.check_integrity()
 
 
-def test_nodes_under_kv_that_was_taken_over_say_so_and_others_do_not():
+def test_only_nodes_below_reused_kv_are_inexact():
     loose = PromptReuse(threshold=None, least=2, recompute=0, audit=1.0)
     with load_engine() as engine:
         plain = solve(Twice(), "4 5 6 10", engine=engine, strategy=BFS(b=2, k=8))
@@ -117,7 +117,7 @@ def test_nodes_under_kv_that_was_taken_over_say_so_and_others_do_not():
         engine.check_integrity()
 
 
-def test_sharing_over_an_engine_without_kv_is_refused():
+def test_prompt_reuse_on_an_engine_without_kv_is_refused():
     class Remote(MockEngine):
         similarity = divergence = open_variant = None
 
@@ -125,7 +125,7 @@ def test_sharing_over_an_engine_without_kv_is_refused():
         solve(task(), "go", engine=Remote(echo), rksc=RKSC(prompt_reuse=PromptReuse(threshold=None)))
 
 
-def test_no_wording_is_opened_that_no_branch_starts_from():
+def test_only_needed_prompt_variants_are_opened():
     engine = MockEngine(echo)
     opened = []
     engine.open, plain = lambda prompt, account: opened.append(prompt) or plain(prompt, account), engine.open
@@ -133,13 +133,13 @@ def test_no_wording_is_opened_that_no_branch_starts_from():
     assert opened == ["go\n"]
 
 
-def test_text_and_messages_do_not_mix():
+def test_strings_and_chat_messages_do_not_mix():
     mixed = task(([{"role": "user", "content": "go"}],))
     with pytest.raises(TaskError, match="mix strings and chat messages"):
         solve(mixed, "go", engine=MockEngine(echo))
 
 
-def test_a_rule_for_phrasings_a_task_does_not_have_is_refused():
+def test_prompt_reuse_without_prompt_variants_is_refused():
     with pytest.raises(ConfigError, match="the task has no prompt variants"):
         solve(
             task(()),
@@ -149,7 +149,7 @@ def test_a_rule_for_phrasings_a_task_does_not_have_is_refused():
         )
 
 
-def test_why_a_phrasing_does_not_share_is_said(caplog):
+def test_a_warning_says_why_reused_kv_is_rejected(caplog):
     strict = PromptReuse(gate="sigma", threshold=1, least=2)
     with load_engine() as engine:
         result = solve(Twice(), "4 5 6 10", engine=engine, strategy=BFS(b=2, k=8), rksc=RKSC(prompt_reuse=strict))

@@ -53,13 +53,13 @@ def search(rksc=None, seen=None, **options):
     )
 
 
-def test_without_the_switch_nothing_but_equal_texts_becomes_one():
+def test_without_sibling_merging_only_equal_texts_are_merged():
     result = search()
     assert [node.text for node in result.tree.children(result.tree.root)] == ["north", "up", "east"]
     assert result.ledger.sibling.acted == 0
 
 
-def test_a_thought_like_a_sibling_becomes_one_with_it_and_keeps_its_vote():
+def test_a_similar_sibling_is_merged_and_its_vote_counts():
     seen = []
     result = search(RKSC(sibling=ASKS(tau=0.9)), seen)
     children = result.tree.children(result.tree.root)
@@ -71,25 +71,25 @@ def test_a_thought_like_a_sibling_becomes_one_with_it_and_keeps_its_vote():
     assert result.settings["rksc"]["sibling"] == {"tau": 0.9, "alpha": 1.5}
 
 
-def test_a_thought_the_task_turns_away_takes_nobody_in():
+def test_nothing_is_merged_into_a_rejected_thought():
     result = search(RKSC(sibling=ASKS(tau=0.9)), words=["bad", "north"], alike=lambda a, b: 1.0)
     assert [node.text for node in result.tree.children(result.tree.root)] == ["north"]
     assert result.rejections == {"bad": 5}
 
 
-def test_below_tau_thoughts_stay_apart():
+def test_thoughts_below_tau_are_not_merged():
     result = search(RKSC(sibling=ASKS(tau=0.995)))
     assert len(result.tree.children(result.tree.root)) == 3
     assert result.ledger.sibling.acted == 0
 
 
 @pytest.mark.parametrize("sigma", [None, float("nan")])
-def test_states_that_are_gone_or_no_numbers_are_no_reason_to_share(sigma):
+def test_missing_or_nan_states_are_not_merged(sigma):
     result = search(RKSC(sibling=ASKS(tau=0.1)), alike=lambda a, b: sigma)
     assert result.ledger.sibling.acted == 0
 
 
-def test_every_alias_is_audited_when_all_are_asked_for():
+def test_audit_1_audits_every_merge():
     result = search(RKSC(sibling=ASKS(tau=0.9), audit=1.0))
     row = result.ledger.sibling
     assert row.audited == row.acted > 0
@@ -97,20 +97,20 @@ def test_every_alias_is_audited_when_all_are_asked_for():
     assert row.top1 + row.kl == row.audited
 
 
-def test_the_audit_counts_decisions_that_come_out_otherwise():
+def test_the_audit_counts_decisions_that_differ():
     result = search(RKSC(sibling=ASKS(tau=0.5), audit=1.0), words=["north", "east"], alike=lambda a, b: 1.0)
     assert result.ledger.sibling.flips == result.ledger.sibling.audited > 0
 
 
 @pytest.mark.parametrize("audit", [0.0, 1.0])
-def test_every_handle_is_given_back(audit):
+def test_every_handle_is_released(audit):
     served = engine()
     solve(task(), "go", engine=served, strategy=BFS(b=3, k=5), rksc=RKSC(sibling=ASKS(tau=0.9), audit=audit))
     assert served.handles == 0
 
 
 @pytest.mark.parametrize(("tau", "said"), [(0.0, "0.0"), (1.2, "1.2"), (float("nan"), "nan")])
-def test_a_tau_that_is_none_is_refused_with_its_value(tau, said):
+def test_an_invalid_tau_is_refused_with_its_value(tau, said):
     with pytest.raises(ConfigError, match=f"tau.*{said}"):
         ASKS(tau=tau)
 
@@ -136,7 +136,7 @@ def test_on_a_real_model_tau_one_changes_nothing_and_a_low_tau_shares():
         model.check_integrity()
 
 
-def test_siblings_that_all_become_one_are_told_of_and_no_search_goes_without_an_audit(caplog):
+def test_a_warning_if_all_siblings_merge_and_the_first_merge_is_audited(caplog):
     words = [f"w{n}" for n in range(6)]
     result = search(RKSC(sibling=ASKS(tau=0.5), audit=1e-9), words=words, alike=lambda a, b: 1.0)
     assert "left one of 5 thoughts after node 0; raise tau, now 0.5" in caplog.text

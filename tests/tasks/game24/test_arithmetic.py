@@ -18,7 +18,7 @@ from rksc_tot.tasks.game24.expression import Expression
         ((13, 13, 13, 13), False),
     ],
 )
-def test_solver_knows_fractions_on_the_way(numbers, answer):
+def test_the_solver_uses_intermediate_fractions(numbers, answer):
     assert reachable(numbers, 24) is answer
 
 
@@ -50,13 +50,13 @@ def test_evaluates_with_precedence_and_left_to_right(text, value):
         "()",
     ],
 )
-def test_whatever_is_no_expression_is_a_value_error(text):
+def test_an_invalid_expression_is_a_value_error(text):
     with pytest.raises(ValueError, match=r"\w"):
         evaluate(text)
 
 
 @given(st.text(alphabet="0123456789+-*/() ", max_size=3 * LONGEST))
-def test_the_reader_never_fails_otherwise(text):
+def test_the_parser_raises_only_value_errors(text):
     try:
         value, used = evaluate(text)
     except ValueError:
@@ -65,7 +65,7 @@ def test_the_reader_never_fails_otherwise(text):
     assert used
 
 
-def test_the_longest_nesting_is_read_without_a_recursion_error():
+def test_the_deepest_nesting_is_parsed_without_a_recursion_error():
     depth = LONGEST // 2 - 1
     assert evaluate("(" * depth + "7" + ")" * depth) == (7, [7])
     with pytest.raises(ValueError, match="longer"):

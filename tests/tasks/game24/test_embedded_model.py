@@ -58,7 +58,7 @@ def test_nothing_is_computed_twice_and_most_prefill_is_saved(engine):
     assert ledger.peak_kv_bytes > 0
 
 
-def test_a_search_gives_everything_back(engine):
+def test_a_search_releases_all_kv(engine):
     solve("game24", PUZZLE, engine=engine, strategy=SEARCH, verifier="lm_value")
     engine.clear()
     assert engine.usage.kv_bytes == 0
@@ -89,7 +89,7 @@ def test_a_tree_does_not_depend_on_the_searches_beside_it(engine):
         assert alone.answer == result.answer
 
 
-def test_eviction_changes_the_bill_and_nothing_else():
+def test_eviction_changes_the_ledger_and_no_result():
     with load_engine() as roomy, load_engine(kv_budget=1_500_000) as tight:
         one, two = (
             solve("game24", PUZZLE, engine=engine, strategy=BFS(b=3, k=8), verifier="lm_value")
@@ -113,7 +113,7 @@ def test_most_held_out_puzzles_are_solved_at_first_answer(engine):
     assert solved["states"] >= 5
 
 
-def test_values_decide_and_chance_does_not(engine):
+def test_the_models_values_solve_more_than_random_values(engine):
     chosen = puzzles()["roots"][:10]
     by_chance = sum(
         bool(solve("game24", p, engine=engine, strategy=BFS(b=5, k=16), verifier="random").correct) for p in chosen
@@ -122,7 +122,7 @@ def test_values_decide_and_chance_does_not(engine):
 
 
 @pytest.mark.parametrize("budget", [Budget(tokens=1), Budget(nodes=1), Budget(verifier_calls=1), Budget(tokens=300)])
-def test_budgets_hold_to_the_unit_on_a_real_engine(engine, budget):
+def test_budgets_are_exact_on_a_real_engine(engine, budget):
     result = solve("game24", PUZZLE, engine=engine, strategy=SEARCH, verifier="lm_value", budget=budget)
     assert "is used up" in result.stopped
     for name, used in {

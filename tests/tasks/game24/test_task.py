@@ -36,7 +36,7 @@ def test_a_problem_is_its_sorted_numbers(problem):
         ("1 1 1 1", "no way to make 24 from 1 1 1 1"),
     ],
 )  # fmt: skip
-def test_what_does_not_fit_is_named_in_one_sentence_with_the_fix(problem, names):
+def test_an_invalid_problem_is_refused_with_a_hint(problem, names):
     with pytest.raises(TaskError) as caught:
         TASK.validate(problem)
     message = str(caught.value)
@@ -67,7 +67,7 @@ def test_a_wrong_line_is_rejected_with_the_reason(line, reason):
         TASK.parse((4, 5, 6, 10), Path(), line)
 
 
-def test_division_by_a_zero_that_is_there_is_rejected():
+def test_division_by_zero_is_rejected():
     with pytest.raises(Reject, match="is not"):
         TASK.parse((0, 4, 6, 10), Path(), "4 / 0 = 4 (left: 4 6 10)")
 
@@ -121,7 +121,7 @@ def test_a_solution_is_complete_answered_and_right():
     assert TASK.check(problem, TASK.answer(problem, path)) is True
 
 
-def test_fractions_on_the_way_are_exact():
+def test_intermediate_fractions_are_exact():
     problem, path = walk(
         "3 3 8 8", ("8 / 3 = 8/3 (left: 3 8 8/3)", "3 - 8/3 = 1/3 (left: 1/3 8)", "8 / 1/3 = 24 (left: 24)")
     )

@@ -38,7 +38,7 @@ def shown(events, *, title="4 5 6 10", terminal=False, **options):
     return console.file.getvalue()
 
 
-def test_a_large_tree_fits_a_screen_with_best_path_and_frontier_open():
+def test_a_large_tree_fits_a_screen_with_best_path_and_frontier_shown():
     events, best = search(levels=7)
     view = TreeView()
     for event in events:
@@ -79,7 +79,7 @@ def test_scores_survive_a_thought_that_is_too_long():
 @pytest.mark.parametrize(
     "text", ["[bold red]x[/]", "[/]", "\x1b[2J\x1b]0;t\x07", "a\nb\r\nc", "\u202e\u0000\ud800", "", "\\[x]"]
 )
-def test_model_text_is_neither_markup_nor_control(text):
+def test_model_text_is_shown_without_markup_and_control_characters(text):
     tree = ReasoningTree()
     node = tree.add(tree.add(), text=text)
     out = shown([Added(node=node), Rejected(parent=0, text=text, reason=text), BudgetHit(reason=text)], title=text)
@@ -115,7 +115,7 @@ def test_every_sign_of_the_tree_is_explained_under_it(encoding):
 
 
 @pytest.mark.parametrize(("encoding", "sign"), [("utf-8", "≈"), ("ascii", "~")])
-def test_what_goes_by_approximate_kv_has_a_sign_and_the_sign_a_meaning(encoding, sign):
+def test_nodes_and_scores_on_approximate_kv_have_a_sign_in_the_legend(encoding, sign):
     def drawn(thought, score):
         tree = ReasoningTree()
         node = tree.add(tree.add(), text="a step", exact=thought)
@@ -133,7 +133,7 @@ def test_what_goes_by_approximate_kv_has_a_sign_and_the_sign_a_meaning(encoding,
         assert (f"{sign} on approximate KV" in legend) == (not (thought and score))
 
 
-def test_what_is_too_long_is_cut_where_the_terminal_knows_only_ascii():
+def test_long_text_is_cut_on_an_ascii_terminal():
     tree = ReasoningTree()
     node = tree.add(tree.add(), text="a step " * 40)
     file = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
@@ -144,11 +144,11 @@ def test_what_is_too_long_is_cut_where_the_terminal_knows_only_ascii():
     assert max(map(len, file.read().splitlines())) <= 60
 
 
-def test_nothing_is_written_when_nothing_happened():
+def test_nothing_is_written_without_events():
     assert shown([]) == ""
 
 
-def test_an_unknown_event_or_node_is_passed_over():
+def test_an_unknown_event_or_node_is_ignored():
     class Other(Event):
         kind: str = "other"
 

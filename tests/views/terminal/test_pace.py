@@ -3,7 +3,7 @@
 from rksc_tot.views.terminal.pace import Pace
 
 
-def test_a_line_is_due_once_its_time_is_over_and_then_the_next_begins():
+def test_a_line_is_due_after_each_interval():
     now = [100.0]
     pace = Pace(30, lambda: now[0])
     due = []

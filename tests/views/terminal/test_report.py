@@ -51,18 +51,18 @@ def result(**fields):
         ({"ledger": Ledger()}, "seconds"),
     ],
 )
-def test_a_report_says_what_was_found_and_what_it_cost(fields, says):
+def test_a_report_has_path_answer_and_ledger(fields, says):
     assert says in shown(report(result(**fields))).replace(" \n", "\n")
 
 
-def test_a_report_without_an_answer_says_what_thoughts_were_turned_away_for():
+def test_a_report_without_an_answer_has_the_reasons_for_rejected_thoughts():
     rejections = {"parse raised ZeroDivisionError": 9, "the thought is empty": 3, "no step": 2}
     lines = shown(report(result(answer=None, correct=None, rejections=rejections))).splitlines()
     said = [line.strip() for line in lines if line.startswith("rejected")]
     assert said == ["rejected 9×: parse raised ZeroDivisionError", "rejected 3×: the thought is empty"]
 
 
-def test_a_report_with_an_answer_says_the_commonest_reason_alone():
+def test_a_report_with_an_answer_has_only_the_commonest_reason():
     rejections = {"parse raised ZeroDivisionError": 9, "the thought is empty": 3}
     lines = shown(report(result(rejections=rejections))).splitlines()
     assert [line.strip() for line in lines if line.startswith("rejected")] == [
@@ -93,7 +93,7 @@ def test_a_table_of_large_figures_fits_80_columns():
     assert "12345.6" in shown(comparison_table([row]))
 
 
-def test_failures_are_told_once_each_and_not_all_of_them():
+def test_each_failure_is_shown_once_up_to_a_limit():
     rows = [
         Row(strategy=label, n=9, failures=[Failure(problem=str(i), error="bad") for i in range(9)])
         for label in ("a", "b")

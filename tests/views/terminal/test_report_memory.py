@@ -56,7 +56,7 @@ def shown(ledger=None, inexact=0, **numerics):
         (Ledger(restored_tokens=5), "MiB; 5 copied back seconds"),
     ],
 )
-def test_what_happened_has_a_line(ledger, says):
+def test_compression_scores_and_drafts_have_a_line_each(ledger, says):
     assert says in shown(ledger)
 
 
@@ -68,7 +68,7 @@ def test_nodes_that_are_not_exact_are_counted():
     ({}, None), ({"exact": False}, "written on"), ({"score_exact": False}, "scored on"),
     ({"exact": False, "score_exact": False}, "written and scored on"),
 ])  # fmt: skip
-def test_an_answer_that_goes_by_approximate_kv_says_so(flags, said):
+def test_an_answer_on_approximate_kv_is_marked(flags, said):
     tree = ReasoningTree()
     tree.add(tree.add(), **flags)
     console = Console(file=io.StringIO(), width=200)
@@ -87,20 +87,20 @@ def test_a_policy_that_never_acted_has_a_reason(compression, why):
     assert why in shown(compression=compression)
 
 
-def test_what_was_on_is_said_with_the_settings():
+def test_the_settings_show_compression_and_offload():
     policy = {"name": "streaming", "budget": 9}
     assert "strategy bfs" in (said := shown(compression=policy, lossless={"horizon": 32}, offload="disk"))
     assert "compression streaming(budget=9), lossless, offload to disk, model m" in said
 
 
-def test_a_policy_that_never_had_to_act_is_said_to_have_done_nothing():
+def test_a_policy_that_never_acted_is_reported():
     assert "KV compressed never: " in shown(compression={"name": "streaming"})
     assert "never" not in shown(
         Ledger(compression=CompressedKV(acted=1, tokens=1, rows=1)), compression={"name": "streaming"}
     )
 
 
-def test_of_what_there_was_not_nothing_is_said():
+def test_mechanisms_that_were_off_are_not_shown():
     said = shown(Ledger(recomputed_tokens=3), compression=None, lossless=False, offload=None)
     for word in (
         "not exact",

@@ -25,7 +25,7 @@ def tally(**counts):
     return made
 
 
-def test_the_figures_are_of_the_run_and_not_of_what_the_engine_did_before():
+def test_figures_exclude_earlier_work_of_the_engine():
     before, now = Usage(10, 1000, 512, 0, None, 0), Usage(20, 1150, 512, 3 << 20, 8 << 20, 2)
     said = figures(tally(right=2, unanswered=1, failed=1), before, now, 2.0)
     assert said == (
@@ -33,7 +33,7 @@ def test_the_figures_are_of_the_run_and_not_of_what_the_engine_did_before():
     )
 
 
-def test_what_is_not_known_is_not_said():
+def test_unknown_figures_are_not_shown():
     nothing = Usage(0, 0, None, 0, None, 0)
     said = figures(Tally(), nothing, nothing, 0.0)
     assert "solved" not in said
@@ -65,7 +65,7 @@ def test_the_figures_of_a_record_add_up_over_this_run_and_those_before():
         (True, {"right": 2, "cut": 2}, "2 of 2"),
     ],
 )
-def test_solved_is_said_of_what_is_done_unless_no_answer_was_checked(checks, verdicts, says):
+def test_solved_counts_done_problems_unless_no_answer_was_checked(checks, verdicts, says):
     made = tally(**verdicts)
     made.checks = checks
     assert f"solved {says}" in summary(made)
@@ -117,7 +117,7 @@ def test_the_summary_says_why_problems_have_no_answer_the_commonest_reason_first
     ]  # fmt: skip
 
 
-def test_reasons_that_are_told_apart_are_bounded():
+def test_the_number_of_counted_reasons_is_bounded():
     made = RunProgress()
     for n in range(200):
         made.count("failed", "", f"reason {n}")
@@ -125,14 +125,14 @@ def test_reasons_that_are_told_apart_are_bounded():
     assert made.reasons["failed"]["other reasons"] == 150
 
 
-def test_problems_that_go_by_approximate_kv_are_counted():
+def test_problems_on_approximate_kv_are_counted():
     made = tally(right=3)
     made.approximate = 2
     assert "on approximate KV 2\n" in summary(made)
     assert "on approximate KV 2 now\n" in summary(made, RunProgress(verdicts=Counter(right=1)))
 
 
-def test_a_tally_says_what_is_known_in_short():
+def test_the_repr_of_a_tally_has_known_values_only():
     assert repr(Tally()) == "Tally(solved=0)"
     assert repr(Tally(checks=False)) == "Tally()"
     said = "Tally(total=10, started=6, finished=3, solved=1, failed=2, stopped='finished')"
@@ -152,7 +152,7 @@ def test_progress_is_drawn_on_a_terminal_only_and_only_if_wanted(terminal, shown
     assert terminal or not drawn
 
 
-def test_off_a_terminal_there_is_a_line_of_progress_now_and_then():
+def test_without_a_terminal_progress_is_a_line_now_and_then():
     task = function_task(prompt=lambda p: f"{p}\n", is_solution=lambda p, path: len(path) == 1, max_thoughts=1)
     engine = MockEngine(lambda text, rng: "x\n")
     run = solve_many(task, range(5), engine=engine)

@@ -64,7 +64,7 @@ def test_held_out_states_are_not_all_of_one_kind(unseen):
     assert 0.2 < good / len(unseen.states) < 0.3
 
 
-def test_the_sets_are_the_same_every_time():
+def test_the_held_out_sets_are_deterministic():
     assert held_out(EXCLUDED) == held_out(EXCLUDED)
 
 
@@ -149,7 +149,7 @@ def test_every_puzzle_of_a_file_is_read_where_no_rows_are_named(tmp_path):
         (b"\xff\xfe\x00Rank,Puzzles\n", "cannot be read: 'utf-8"),
     ],
 )
-def test_what_is_wrong_with_a_puzzle_file_is_named_with_its_line(tmp_path, content, says):
+def test_an_error_in_a_puzzle_file_names_its_line(tmp_path, content, says):
     file = tmp_path / "ranked.csv"
     file.write_bytes(content)
     with pytest.raises(ConfigError, match=says):
@@ -163,7 +163,7 @@ def test_the_message_on_an_empty_file_does_not_mention_rows(tmp_path):
         read_puzzles(file)
 
 
-def test_the_held_out_puzzles_that_ship_are_solvable_and_apart():
+def test_the_shipped_held_out_puzzles_are_solvable_and_disjoint():
     sets = json.loads((files("rksc_tot.tasks.game24") / "weights" / "held_out.json").read_text(encoding="utf-8"))
     roots, apart = ([numbers(p) for p in sets[name]] for name in ("roots", "states"))
     assert (len(set(roots)), len(set(apart))) == (100, 50)

@@ -48,13 +48,13 @@ def test_two_workers_give_the_same_weights_twice(tmp_path):
     assert all(torch.equal(a[name], b[name]) for name in a)
 
 
-def test_the_folder_loads_like_any_other(folders):
+def test_the_folder_loads_with_from_pretrained(folders):
     with load_engine(folders[0]) as engine:
         assert engine.capabilities.route == "fast"
     assert {t.dtype for t in weights(folders[0]).values()} == {torch.float16}
 
 
-def test_what_was_held_out_is_written_beside_the_weights(folders):
+def test_the_held_out_sets_are_written_with_the_weights(folders):
     sets = json.loads((folders[0] / "held_out.json").read_text(encoding="utf-8"))
     assert sets["roots"] == [" ".join(map(str, p)) for p in held_out().root_puzzles]
 
@@ -78,11 +78,11 @@ def test_the_rate_warms_up_stays_and_falls():
     assert rates[-1] < 0.05 * max(rates)
 
 
-def test_a_run_too_short_to_warm_up_falls_all_the_same():
+def test_the_rate_falls_in_a_run_shorter_than_the_warm_up():
     assert train.rate_at(0.9, 50, train.Recipe()) < train.rate_at(0.3, 50, train.Recipe())
 
 
-def test_targets_stand_where_they_are_learnt(batch):
+def test_targets_are_at_their_positions(batch):
     ids = batch.ids.flatten()
     assert torch.equal(ids[batch.text[:, 0] + 1], batch.text[:, 1])
     tries = ids[batch.tries[:, 0]].reshape(-1, 12)
@@ -91,7 +91,7 @@ def test_targets_stand_where_they_are_learnt(batch):
     assert set(batch.tries[:, 2].tolist()) == {WORD[" yes"], WORD[" no"]}
 
 
-def test_only_questions_about_three_numbers_are_swapped_and_only_those_have_early_labels_of_chance(batch):
+def test_only_questions_about_three_numbers_are_swapped_and_have_random_early_labels(batch):
     places = set(batch.label[:, 0].tolist())
     one_and_three = batch.tries.reshape(-1, 12, 3)[:, 5, 1] != WORD[" no"]  # 1-3 can be made of any three numbers
     hard = set(batch.label[one_and_three, 0].tolist())
@@ -111,7 +111,7 @@ def test_each_lens_has_its_targets(batch, recipe, verdicts, early):
         assert torch.equal(readings[f"label@{layer}"].targets, batch.label[:, 1 if layer < early else 2])
 
 
-def test_the_swap_gives_a_layer_the_places_of_other_rows_and_changes_nothing_before(batch):
+def test_the_swap_exchanges_hidden_states_at_one_layer_only(batch):
     model, entered = train.build_model(SMALL, 0).eval(), {}
     for layer in (3, 4):
         watched = model.model.layers[layer - 1]
