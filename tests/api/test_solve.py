@@ -272,7 +272,7 @@ def test_an_error_in_mid_search_carries_the_best_so_far():
         return None if len(path) == 2 and path[-1].text > "5" else 1.0
 
     engine = make_engine()
-    with pytest.raises(VerifierError, match="'late' gave None for node") as caught:
+    with pytest.raises(VerifierError, match="'late' returned None for node") as caught:
         solve(make_task(), 1, engine=engine, verifier=late)
     found = caught.value.result
     assert found.answer == found.path[-1]

@@ -378,7 +378,7 @@ async def test_two_runs_share_an_engine_and_each_warning_names_its_problem_once(
 
 @pytest.mark.parametrize("problems", ["4 5 6 10", b"4", {"a": 1}, 7, None])
 def test_a_value_that_is_not_an_iterable_of_problems_is_refused(problems):
-    with pytest.raises(ConfigError, match="give a list of problems"):
+    with pytest.raises(ConfigError, match="give a list or another iterable of problems"):
         solve_many(make_task(), problems, engine=make_engine())
 
 

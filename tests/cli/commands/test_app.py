@@ -348,8 +348,8 @@ def test_every_setting_that_can_be_set_is_listed_with_its_default_and_range():
     for name in COMPRESSION_POLICIES.names():
         for setting in {*type(COMPRESSION_POLICIES.make(name)).model_fields} - {"seed"}:
             assert f" {setting}=" in said
-    assert "theta=[1.0,0.0,1.0]  list of 3: of search value, boundary entropy and attention\n" in said
-    assert "fit=None  file: of `rksc-tot fit arborkv`" in said
+    assert "theta=[1.0,0.0,1.0]  list of 3: weights of search value, boundary entropy and attention\n" in said
+    assert "fit=None  file: output of `rksc-tot fit arborkv`" in said
     said = run("strategies").stdout
     assert "k=5  whole number, at least 1, at most 1000000: thoughts generated after each state" in said
     assert "reduce='mean'  mean or sum" in said

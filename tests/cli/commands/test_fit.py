@@ -42,7 +42,7 @@ def test_a_fit_is_shown_and_written(monkeypatch, found):
     done = run("fit", "arborkv", "game24", *PUZZLES, "--out", "f.json")
     assert done.exit_code == 0, done.output
     fit, said = found.fit, " ".join(done.stdout.split())
-    for part in ("search value", "boundary entropy", "attention", "offset", "95%: ", "0.5 is chance", "on 4 problems"):
+    for part in ("search value", "boundary entropy", "attention", "offset", "95%: ", "0.5 is chance", "of 4 problems"):
         assert part in said
     for number in (f"{fit.theta[0]:.4g}", f"{fit.separation:.2f}", f"{fit.samples} thoughts", f"{fit.changed} of them"):
         assert number in said
@@ -50,7 +50,7 @@ def test_a_fit_is_shown_and_written(monkeypatch, found):
     assert ArborFit.load("f.json") == fit
     unknown = found._replace(fit=fit.model_copy(update={"separation": None}), interval=None)
     monkeypatch.setattr(arborkv, "fit_arborkv", lambda *_, **options: unknown)
-    assert "not known" in run("fit", "arborkv", "game24", *PUZZLES).stdout
+    assert "unknown" in run("fit", "arborkv", "game24", *PUZZLES).stdout
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no device that is always full")

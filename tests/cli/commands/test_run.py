@@ -175,7 +175,7 @@ def test_a_problem_the_task_refuses_is_that_problems_failure():
 def test_every_search_failed_is_an_error():
     result = run(quoted(["1 1 1 1", "4 5 six 10"]))
     assert result.exit_code == FAILED
-    assert "every search failed, such as problem 1: there is no way to make 24" in result.stderr
+    assert "every search failed, for example problem 1: there is no way to make 24" in result.stderr
     assert len(results()) == 2
 
 
@@ -331,7 +331,7 @@ def test_resume_refuses_other_settings(monkeypatch, args, says):
     run(quoted())
     before = Path("r.jsonl").read_bytes()
     monkeypatch.setattr("rksc_tot.cli.engine.open_engine", lambda *_: pytest.fail("loaded"))
-    assert_refused(run(quoted(), "--resume", few=[*FEW, *args]), "'r.jsonl', line 1 was ", says)
+    assert_refused(run(quoted(), "--resume", few=[*FEW, *args]), "'r.jsonl', line 1", says)
     assert Path("r.jsonl").read_bytes() == before
 
 
@@ -560,9 +560,9 @@ def test_a_killed_run_can_be_resumed():
 
 
 def test_the_resume_command_is_the_given_command_with_resume():
-    from rksc_tot.cli.commands.run import _again
+    from rksc_tot.cli.commands.run import _resume_command
 
     given = ["x/rksc-tot", "run", "game24", "a'b.jsonl", "--out", "o p", "--set", "k=1"]
-    again = shlex.split(_again(given))
+    again = shlex.split(_resume_command(given))
     assert again == ["rksc-tot", "run", "--resume", *given[2:]]
-    assert shlex.split(_again(again)) == again
+    assert shlex.split(_resume_command(again)) == again
