@@ -30,7 +30,7 @@ from rksc_tot.engine.base import (
     check_prompt_kv,
 )
 from rksc_tot.engine.mock.kv import MockHandle, MockKV
-from rksc_tot.engine.mock.model import Labeller, LogitLens, MockModel, Writer, render
+from rksc_tot.engine.mock.model import Labeller, LogitLens, MockModel, Writer, label_trie, render
 from rksc_tot.engine.tokenization.stops import find_end, leading_stops
 from rksc_tot.policies.early_exit.cgee import Reading
 
@@ -134,6 +134,9 @@ class MockEngine:
         check_layers(requests, self.name, self.layers, "it was made with layers=0")
         for request in requests:
             self._check_room(self._own(request.handle).length + len(render(request.question)))
+            trie = label_trie(request)
+            if request.exit is not None or request.trace:
+                trie.check_layers()
         await asyncio.sleep(0)
         return [None if account.late else self._ask(request, account) for request in requests]
 

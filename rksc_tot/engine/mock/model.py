@@ -8,7 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from rksc_tot.core.errors import EngineError
 from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code
 from rksc_tot.core.task import Prompt
+from rksc_tot.engine.base import LabelRequest
 from rksc_tot.engine.tokenization.chat import opens_reply
+from rksc_tot.engine.tokenization.label_trie import LabelTrie, check_labels
 
 Writer = Callable[[str, random.Random], str | tuple[str, float]]
 Labeller = Callable[[str, Prompt, tuple[str, ...]], Mapping[str, float]]
@@ -68,3 +70,16 @@ def render(prompt: Prompt) -> str:
         return prompt
     text = "".join(f"{turn['role']}: {turn['content']}\n" for turn in prompt)
     return text + "assistant: " if opens_reply(prompt) else text.removesuffix("\n")
+
+
+def label_trie(request: LabelRequest) -> LabelTrie:
+    """The labels of a request as tokens, which are characters; they stand directly after the question.
+
+    Raises
+    ------
+    EngineError
+        If labels are not two or more different texts.
+    """
+    check_labels(request.labels)
+    question = list(map(ord, render(request.question)))
+    return LabelTrie(request.labels, question, tuple((tuple(map(ord, label.strip())),) for label in request.labels), {})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
+import math
 import random
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, Unpack
@@ -16,14 +17,15 @@ from rksc_tot.core.errors import ConfigError, RkscTotError, TaskError
 from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code, shown
 from rksc_tot.core.seeds import stream_key
 from rksc_tot.core.task import Path, Task
-from rksc_tot.engine.base import Engine
+from rksc_tot.engine.base import Account, Engine, LabelRequest
 from rksc_tot.evaluation.calibration.examples import Harvest, TracedValue
 from rksc_tot.evaluation.calibration.testing import outcomes_of
 from rksc_tot.evaluation.problems import refuse_repeats
 from rksc_tot.policies.early_exit.learn_then_test import examples_needed
 from rksc_tot.search.approximate.calibration import Calibration, Probe
 from rksc_tot.search.approximate.fingerprint import TaskFingerprint, revision_of, task_fingerprint, weights_of
-from rksc_tot.search.task_calls import validated
+from rksc_tot.search.task_calls import accept_root, validated
+from rksc_tot.search.validation import question_fault
 from rksc_tot.tasks import load_task
 
 if TYPE_CHECKING:
@@ -95,8 +97,9 @@ async def acalibrate(
     Raises
     ------
     ConfigError
-        If δ or α is out of range, there are too few problems for them (it says how many are needed), or the engine cannot
-        be looked at between its layers.
+        If δ or α is out of range, there are too few problems for them (it says how many are needed), the engine cannot be
+        looked at between its layers, or two labels begin with the same token. The last is found out before any search, if the
+        task has its question at the root too; else the first question ends the calibration.
     TaskError
         If the task has no question, or its labels change from node to node.
     Exception
@@ -106,15 +109,18 @@ async def acalibrate(
     shuffled = list(problems)
     random.Random(seed).shuffle(shuffled)
     fitting = len(shuffled) // FITTING
-    _check(task, shuffled, fitting, engine, delta, alpha)
     if concurrency < 1:
         raise ConfigError(f"concurrency is {concurrency}", hint="use at least 1")
+    _check(task, shuffled, fitting, engine, delta, alpha)
+    await _check_question(task, shuffled[0], engine)
     gate = asyncio.Semaphore(concurrency)
     errors: list[Exception] = []
 
     async def one(at: int, problem: Any) -> Searched | None:
         verifier = TracedValue()
         async with gate:
+            if _refusal(errors):
+                return None
             try:
                 result = await asolve(task, problem, engine=engine, strategy=strategy, verifier=verifier, seed=seed)
             except Exception as error:  # a bad problem must not end the run, whatever a plug-in raises on it
@@ -129,8 +135,8 @@ async def acalibrate(
 
     found = await asyncio.gather(*(one(at, problem) for at, problem in enumerate(shuffled)))
     done = [each for each in found if each is not None]
-    if not done:
-        raise errors[0]
+    if not done or _refusal(errors):
+        raise _refusal(errors) or errors[0]
     probe, wording = _probe(task, done)
     _check_labels(done, wording)
     fit, test = ([each.harvest for each in part if each is not None] for part in (found[:fitting], found[fitting:]))
@@ -169,8 +175,6 @@ class Searched(NamedTuple):
 def _check(task: Task, problems: Sequence[Any], fitting: int, engine: Engine, delta: float, alpha: float) -> None:
     """Refuse what cannot end well, before anything is searched."""
     needed = examples_needed(delta, alpha)
-    if problems and not _asks(task, problems[0]):
-        raise TaskError("the task has no question to be answered early", hint="write Task.question")
     if len(problems) - fitting < needed:
         least = needed + (needed - 1) // (FITTING - 1)
         raise ConfigError(
@@ -192,13 +196,37 @@ def _check(task: Task, problems: Sequence[Any], fitting: int, engine: Engine, de
     refuse_repeats(task, problems)
 
 
-def _asks(task: Task, problem: Any) -> bool:
-    """Whether there may be a question; one that fails for want of a thought is a question all the same."""
+async def _check_question(task: Task, problem: Any, engine: Engine) -> None:
+    """Refuse a task that asks nothing, or whose labels cannot be read between the layers; nothing is computed.
+
+    Whether there is a question, and which, is taken from the root. Where a question needs a thought, nothing is refused.
+    """
     try:
+        prompt, _ = accept_root(task, valid := validated(task, problem))
         with calling_user_code("question", RkscTotError):
-            return task.question(validated(task, problem), Path()) is not None
+            question = task.question(valid, Path())
     except (UserCodeError, RkscTotError):
-        return True
+        return
+    if question is None:
+        raise TaskError("the task has no question to be answered early", hint="write Task.question")
+    if question_fault(question):
+        return
+    late = Account(deadline=-math.inf)
+    try:
+        handle = engine.open(prompt, late)
+        try:
+            await engine.label([LabelRequest(handle, question.text, tuple(question.labels), trace=True)], late)
+        finally:
+            engine.release(handle)
+    except ConfigError:
+        raise
+    except RkscTotError:  # the searches say what is wrong with a problem
+        return
+
+
+def _refusal(errors: Sequence[Exception]) -> ConfigError | None:
+    """An error that is not about one problem: every search would end in it."""
+    return next((error for error in errors if isinstance(error, ConfigError)), None)
 
 
 def _probe(task: Task, searched: Sequence[Searched]) -> tuple[Probe, TaskFingerprint]:

@@ -210,3 +210,41 @@ async def test_a_model_that_cannot_be_looked_into_refuses_exits_with_the_reason(
         assert (await engine.label(requests(handles[:1]), account))[0].trace is None
         with pytest.raises(ConfigError, match="odd cannot be looked at between its layers: no logit lens"):
             await engine.label(requests(handles[:1], At(1)), account)
+
+
+async def test_labels_of_several_tokens_exit_by_their_first_token_and_are_read_in_full_after_the_last_layer(
+    byte_engine,
+):
+    account, labels = Account(), ("quick", "maybe so", "x")
+    root, other = byte_engine.open("say", account), byte_engine.open("no", account)
+
+    def requests(**how):
+        return [LabelRequest(handle, " so\n", labels, **how) for handle in (root, other)]
+
+    plain = await byte_engine.label(requests(), account)
+    traced = await byte_engine.label(requests(trace=True), account)
+    early = await byte_engine.label(requests(exit=At(2, every=True)), account)
+    never = await byte_engine.label(requests(exit=At(99)), account)
+    letters = await byte_engine.label(
+        [LabelRequest(request.handle, " so\n", ("q", "m", "x"), trace=True) for request in requests()], account
+    )
+    for whole, trace, exited, full, letter in zip(plain, traced, early, never, letters, strict=True):
+        assert [*exited.probabilities.values()] == pytest.approx(trace.trace[1], abs=1e-5)
+        assert (exited.layer, exited.outside) == (2, None)
+        assert full.probabilities == pytest.approx(whole.probabilities, abs=1e-5)
+        assert full.layer is None  # not an answer of a layer
+        assert len(trace.trace) == LAYERS
+        for n in range(LAYERS - 1):
+            assert trace.trace[n] == pytest.approx(letter.trace[n], abs=1e-5)
+        assert trace.trace[-1] == pytest.approx([*whole.probabilities.values()], abs=1e-5)
+        assert trace.trace[-1] != pytest.approx(letter.trace[-1], abs=1e-3)
+        assert trace.outside == pytest.approx(whole.outside, abs=1e-5)
+
+
+@pytest.mark.parametrize("how", [{"exit": At(1)}, {"trace": True}], ids=["exit", "trace"])
+async def test_labels_that_begin_alike_are_refused_before_anything_is_computed(byte_engine, how):
+    account = Account()
+    root = byte_engine.open("say", account)
+    with pytest.raises(ConfigError, match="'quick' and 'quiet' begin with the same token"):
+        await byte_engine.label([LabelRequest(root, " so\n", ("quick", "quiet"), **how)], account)
+    assert byte_engine.usage.passes == 0

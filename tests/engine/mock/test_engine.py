@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rksc_tot.core.errors import CacheError, ContextOverflow, EngineError
+from rksc_tot.core.errors import CacheError, ConfigError, ContextOverflow, EngineError
 from rksc_tot.engine.base import Account, Engine, GenerateRequest, LabelRequest, Sampling
 from rksc_tot.engine.mock.engine import MockEngine
+from rksc_tot.policies.early_exit.cgee import Margins
 
 HOT, GREEDY = Sampling(), Sampling(temperature=0)
 
@@ -202,6 +203,18 @@ async def test_a_labeller_that_fails_is_an_engine_error():
     engine, account = MockEngine(says(""), labeller=lambda text, question, labels: None), Account()
     with pytest.raises(EngineError, match="the labeller raised"):
         await engine.label([LabelRequest(engine.open("a", account), "?", ("a", "b"))], account)
+
+
+async def test_labels_that_begin_alike_are_refused_where_the_real_engine_refuses_them():
+    engine, account = MockEngine(says(""), layers=3), Account()
+    handle = engine.open("a", account)
+    for how in ({"trace": True}, {"exit": Margins(thresholds={1: 0.5})}):
+        with pytest.raises(ConfigError, match="'quick' and 'quiet' begin with the same token"):
+            await engine.label([LabelRequest(handle, "?", ("quick", "quiet"), **how)], account)
+    [scores] = await engine.label([LabelRequest(handle, "?", ("quick", "quiet"))], account)
+    assert scores.outside == 0
+    with pytest.raises(EngineError, match="are not two or more different words"):
+        await engine.label([LabelRequest(handle, "?", ("quick", "quick "))], account)
 
 
 async def test_releasing_the_last_handle_of_an_account_drops_its_kv():

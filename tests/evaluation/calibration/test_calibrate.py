@@ -5,9 +5,11 @@ import pytest
 from rksc_tot import calibrate, solve
 from rksc_tot.core.errors import ConfigError, EngineError, TaskError
 from rksc_tot.core.task import Question
+from rksc_tot.engine import TransformersEngine
 from rksc_tot.engine.mock.engine import MockEngine
 from rksc_tot.policies.early_exit.cgee import Margins, RivalStop, VerifySkip, exit_layer, likeliest
 from rksc_tot.policies.early_exit.learn_then_test import at_most
+from tests.engine.conftest import byte_tokenizer, llama
 from tests.layered_mock import (
     LAYERS,
     PROBLEMS,
@@ -21,6 +23,10 @@ from tests.layered_mock import (
     verdict,
     write,
 )
+
+
+def byte_engine():
+    return TransformersEngine(llama(len(byte_tokenizer())), byte_tokenizer())
 
 
 def run(engine=None, task=None, problems=PROBLEMS, **options):
@@ -200,6 +206,25 @@ def test_labels_the_engine_cannot_tell_apart_come_through_as_the_engine_says_it(
 
     with pytest.raises(EngineError, match="cannot be told from 'bad' by its first token"):
         run(Picky(write, judge, layers=LAYERS))
+
+
+def test_labels_that_begin_alike_are_refused_before_anything_is_searched():
+    task = make_task(question=lambda problem, path: Question(" worth?", {"good": 1.0, "great": 2.0}))
+    engine = make_engine(writer=lambda text, rng: 1 / 0)
+    with pytest.raises(ConfigError, match="'good' and 'great' begin with the same token"):
+        run(engine, task)
+    assert (engine.handles, engine.usage.passes) == (0, 0)
+    with byte_engine() as real, pytest.raises(ConfigError, match="'good' and 'great' begin with the same token"):
+        run(real, make_task(question=lambda problem, path: Question(" worth?\n", {"good": 1.0, "great": 2.0})))
+    assert real.usage.passes == 0
+
+
+def test_labels_that_begin_alike_end_the_calibration_at_the_first_question_where_the_root_has_none():
+    searched = []
+    task = make_task(question=lambda problem, path: path[0] and Question(" worth?", {"good": 1.0, "great": 2.0}))
+    with pytest.raises(ConfigError, match="'good' and 'great' begin with the same token"):
+        run(task=task, concurrency=1, on_problem=searched.append)
+    assert len(searched) == 1
 
 
 def test_the_promise_holds_on_problems_the_calibration_never_saw(accepted):
