@@ -8,12 +8,13 @@ has ``layer_types``) is used as it is; a cache is asked through ``update``, ``ge
 from __future__ import annotations
 
 import inspect
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
-from transformers.cache_utils import Cache, DynamicLayer
+from transformers.cache_utils import Cache, DynamicCache, DynamicLayer
 
 from rksc_tot.cache.arena import Arena, gather
 from rksc_tot.cache.prefix_tree import Segment
@@ -51,6 +52,15 @@ def set_attention(model: PreTrainedModel, name: str) -> None:
 def cache_keyword(model: PreTrainedModel) -> str:
     """The name of the cache argument of this model's forward."""
     return "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
+
+
+def cached_logits(model: PreTrainedModel, pieces: Sequence[Tensor]) -> Tensor:
+    """Logits ``[B, length, V]`` of a batch that is given to a model in pieces ``[B, n]``, by its own cache."""
+    cache = DynamicCache(config=model.config.get_text_config())
+    found: list[Tensor] = [
+        model(input_ids=piece, use_cache=True, **{cache_keyword(model): cache}).logits for piece in pieces
+    ]
+    return torch.cat(found, 1)
 
 
 def keeps_logits(model: PreTrainedModel) -> bool:

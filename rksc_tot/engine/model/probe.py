@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from itertools import accumulate, pairwise, zip_longest
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -20,20 +21,37 @@ from rksc_tot.engine.model.forward import Forward, Route
 from rksc_tot.engine.model.layer_hooks import Look
 from rksc_tot.engine.model.logit_lens import find_lens
 from rksc_tot.engine.model.onednn_linear import worth_packing
+from rksc_tot.engine.model.tolerance import Paths, Tolerance, plain_logits, tolerance_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-TRUNK, BRANCHES = 12, ((3, 5), (4,), (2, 1, 3))  # a prompt, and ragged branches grown in several passes
+TRUNK, STEPS = 12, ((3, 5), (4,), (2, 1, 3))  # tokens of a prompt, and of ragged branches that grow in several passes
 COMPANY = (0, 1, 2, 4, 7, 11, 15, 19)  # rows beside those of a path that grows
 CHANGING_ROPE = ("dynamic", "longrope")
 
 
 class Capabilities(NamedTuple):
-    """``route``: ``fast`` (registered attention) or ``mask`` (4D mask). ``difference``: largest |Δlogit| of a small tree
-    against plain forward passes. ``context``: most tokens of a path. ``layers``: decoder layers after which a pass can be
-    looked at and left, 0 if it cannot. ``batch_invariant``: whether a row's logits are the same to the last bit whatever else
-    is in the pass and however its path was cut into passes. ``notes``: what does not work, and why.
+    """What a model was found to do.
+
+    Attributes
+    ----------
+    route
+        ``fast`` (registered attention) or ``mask`` (4D mask).
+    difference
+        How far the logits of a small tree are from those of plain forward passes: in float32 the largest |Δlogit|, in half
+        precision the root mean square of all Δlogits as a share of the logits' own.
+    tolerance
+        How far they may be, see :mod:`rksc_tot.engine.model.tolerance`.
+    context
+        Most tokens of a path.
+    layers
+        Decoder layers after which a pass can be looked at and left, 0 if it cannot.
+    batch_invariant
+        Whether a row's logits are the same to the last bit whatever else is in the pass and however its path was cut into
+        passes.
+    notes
+        What does not work, and why.
     """
 
     route: Route
@@ -55,7 +73,8 @@ def probe(model: PreTrainedModel, arena: Arena, *, packed: bool | None = False) 
     Raises
     ------
     UnsupportedModel
-        If neither route reproduces the plain passes; the message says what was seen.
+        If neither route reproduces the plain passes, or half precision rounds so much that this cannot be told; the message
+        says what was seen.
     """
     config = model.config.get_text_config()
     linear = sorted({k for k in getattr(config, "layer_types", None) or () if "attention" not in k or "linear" in k})
@@ -78,49 +97,48 @@ def examine(forward: Forward) -> Capabilities:
     """
     config, arena = forward.model.config.get_text_config(), forward.arena
     context, notes = _context(config)
-    ids = _sample_ids(config.vocab_size)
-    if context < len(ids):
+    paths = _sample_paths(config.vocab_size)
+    if context < paths.tokens:
         raise UnsupportedModel(f"a context of {context} tokens is too short to grow a tree in")
     compat.register()
-    reference = _reference(forward, ids)
-    largest = max(10.0, *(float(logits.abs().max()) for logits in reference))
-    deep = (
-        max(1.0, forward.depth / 16) ** 0.5
-    )  # the rounding of half precision, of which three digits can be asked, adds up
-    tolerance = largest * (1e-5 if forward.dtype.itemsize >= 4 else 0.02 * deep)
+    plain = plain_logits(forward, paths)
+    tolerance = tolerance_of(forward, paths, plain)
+    ran = False
     for route in ("fast", "mask"):
         try:
             forward.take(route)
-            difference = max(float((a - b).abs().max()) for a, b in zip(_tree(forward, ids), reference, strict=True))
+            difference = tolerance.difference(_tree(forward, paths), plain)
         except Exception as error:  # anything a foreign model does here means: not by this route
             notes.append(f"{route} route: {type(error).__name__}: {str(error)[:200]}")
             continue
         finally:
             arena.clear()
-        if difference <= tolerance:
-            layers = _open_layers(forward, ids, reference, tolerance)
+        ran = True
+        if difference <= tolerance.limit:
+            layers = _open_layers(forward, paths, plain, tolerance)
             notes += [forward.no_lens] * (not layers)
-            if varies := _what_varies(forward, ids):
+            if varies := _what_varies(forward, paths):
                 notes.append(f"the last bits of a row may depend on the rest of its pass: {varies}")
-            return Capabilities(route, difference, tolerance, context, layers, not varies, tuple(notes))
-        notes.append(f"{route} route: logits differ by {difference:.2g} from a plain forward pass")
+            return Capabilities(route, difference, tolerance.limit, context, layers, not varies, tuple(notes))
+        notes.append(f"{route} route: {tolerance.told(difference)}")
     raise UnsupportedModel(
         f"this model does not decode a tree as it decodes a sequence ({'; '.join(notes)})",
-        hint="use a model with full or sliding-window attention and position ids",
+        hint="try float32, where rounding hides nothing"
+        if ran and not tolerance.single
+        else "use a model with full or sliding-window attention and position ids",
     )
 
 
-def _open_layers(forward: Forward, ids: list[int], reference: list[Tensor], tolerance: float) -> int:
+def _open_layers(forward: Forward, paths: Paths, plain: list[Tensor], tolerance: Tolerance) -> int:
     """After how many layers a pass can be looked at and left by some of its rows; 0, and the reason noted, if it cannot."""
     route = forward.route
     try:
         forward.take("mask")
-        forward.lens = find_lens(forward.model, ids[:TRUNK])
+        forward.lens = find_lens(forward.model, paths.trunk)
         forward.take(route)
-        left = _tree_left_early(forward, ids)
-        difference = max(float((a - b).abs().max()) for a, b in zip(left, reference[1:], strict=True))
-        if not difference <= tolerance:
-            raise UnsupportedModel(f"no early exit: when some rows leave, the others differ by {difference:.2g}")
+        difference = tolerance.difference(_tree_left_early(forward, paths), plain[1:])
+        if not difference <= tolerance.limit:
+            raise UnsupportedModel(f"no early exit: when some rows leave, {tolerance.told(difference)}")
         return len(forward.lens.layers)
     except Exception as error:  # anything a foreign model does here means: its layers stay closed
         known = isinstance(error, UnsupportedModel)
@@ -132,7 +150,7 @@ def _open_layers(forward: Forward, ids: list[int], reference: list[Tensor], tole
         forward.arena.clear()
 
 
-def _what_varies(forward: Forward, ids: list[int]) -> str:
+def _what_varies(forward: Forward, paths: Paths) -> str:
     """Why the last bits of a row may depend on the rest of its pass; empty if they were proved not to, on this processor."""
     if forward.device.type != "cpu" or forward.dtype != torch.float32:
         return "rows are added up in a fixed order on a CPU in float32 only"
@@ -141,7 +159,7 @@ def _what_varies(forward: Forward, ids: list[int]) -> str:
     if not forward.all_packed:
         return "some products are not computed by oneDNN"
     try:
-        varies = _differs_in_company(forward, ids)
+        varies = _differs_in_company(forward, paths)
         keys, values = forward.arena.keys, forward.arena.values
         heads = {(keys[layer].shape[-1], values[layer].shape[-1]) for layer in keys}
     finally:
@@ -151,13 +169,12 @@ def _what_varies(forward: Forward, ids: list[int]) -> str:
     return "a row that was computed alone had other bits than one that was not" if varies else ""
 
 
-def _differs_in_company(forward: Forward, ids: list[int]) -> bool:
+def _differs_in_company(forward: Forward, paths: Paths) -> bool:
     """Whether a path that grows token by token, beside ever more rows, has other logits than copies computed whole.
 
     There are enough copies for torch to share out the pointwise work of the widest layer.
     """
-    branch, _ = _branches(ids)[0]
-    path = ids[:TRUNK] + branch
+    path = paths.trunk + paths.branches[0]
     copies = max(3, -(-2 * GRAIN // (len(path) * max(1, forward.width))))
     tree = PrefixTree(SlotPool(len(path) * (copies + 1) + sum(COMPANY)))
 
@@ -191,19 +208,20 @@ class _FirstLeaves:
         return range(self.rows) if layer == 1 else ()
 
 
-def _tree_left_early(forward: Forward, ids: list[int]) -> list[Tensor]:
-    """The logits after all branches but the first, grown in one pass which the first leaves early."""
-    tree = PrefixTree(SlotPool(len(ids)))
-    trunk = tree.walk(tree.origin, ids[:TRUNK])
+def _tree_left_early(forward: Forward, paths: Paths) -> list[Tensor]:
+    """The logits of all branches but the first, grown in one pass which the first leaves early."""
+    tree = PrefixTree(SlotPool(paths.tokens))
+    trunk = tree.walk(tree.origin, paths.trunk)
     blocks: list[Block] = []
-    for segment in (trunk, *(tree.walk(trunk, branch) for branch, _ in _branches(ids))):
+    for segment in (trunk, *(tree.walk(trunk, branch) for branch in paths.branches)):
         slots = tree.pool.allocate(len(segment.tokens))
         tree.store(segment, slots)
-        blocks.append(Block(segment.lineage(), segment.start, segment.tokens, slots, [len(slots) - 1]))
+        blocks.append(Block(segment.lineage(), segment.start, segment.tokens, slots, list(range(len(slots)))))
     forward.run(forward.plan(blocks[:1]), tree.pool.extent)
     blocks[1].logits_at = []
     watcher = _FirstLeaves(len(blocks[1].tokens))
-    return list(forward.run(forward.plan(blocks[1:]), tree.pool.extent, [watcher]))
+    logits = forward.run(forward.plan(blocks[1:]), tree.pool.extent, [watcher])
+    return list(logits.split([len(branch) for branch in paths.branches[1:]]))
 
 
 def _context(config: Any) -> tuple[int, list[str]]:
@@ -221,45 +239,34 @@ def _context(config: Any) -> tuple[int, list[str]]:
     ]
 
 
-def _sample_ids(vocabulary: int) -> list[int]:
-    count = TRUNK + sum(sum(steps) for steps in BRANCHES)
-    return [1 + 1_000_003 * i % (vocabulary - 1) for i in range(count)]  # a prime: no two branches begin alike
+def _sample_paths(vocabulary: int) -> Paths:
+    lengths = [sum(steps) for steps in STEPS]
+    count = TRUNK + sum(lengths)
+    ids = [1 + 1_000_003 * i % (vocabulary - 1) for i in range(count)]  # a prime: no two branches begin alike
+    ends = [TRUNK, *(TRUNK + end for end in accumulate(lengths))]
+    return Paths(ids[:TRUNK], [ids[start:end] for start, end in pairwise(ends)])
 
 
-def _branches(ids: list[int]) -> list[tuple[list[int], tuple[int, ...]]]:
-    at = TRUNK
-    found: list[tuple[list[int], tuple[int, ...]]] = []
-    for steps in BRANCHES:
-        found.append((ids[at : at + sum(steps)], steps))
-        at += sum(steps)
-    return found
-
-
-def _reference(forward: Forward, ids: list[int]) -> list[Tensor]:
-    """Logits after each branch from a plain pass over trunk and branch."""
-    return [forward.plain(ids[:TRUNK] + branch)[-1] for branch, _ in _branches(ids)]
-
-
-def _tree(forward: Forward, ids: list[int]) -> list[Tensor]:
-    """The same logits from one trunk and all branches grown together."""
-    tree = PrefixTree(SlotPool(len(ids)))
-    trunk = tree.walk(tree.origin, ids[:TRUNK])
+def _tree(forward: Forward, paths: Paths) -> list[Tensor]:
+    """Logits of the tokens of each branch, from one trunk and all branches grown together."""
+    tree = PrefixTree(SlotPool(paths.tokens))
+    trunk = tree.walk(tree.origin, paths.trunk)
     tree.pin(trunk)
     slots = tree.pool.allocate(TRUNK)
     tree.store(trunk, slots)
     forward.run(forward.plan([Block(trunk.lineage(), 0, trunk.tokens, slots, [TRUNK - 1])]), TRUNK)
-    growing = [(tree.walk(trunk, branch), list(steps)) for branch, steps in _branches(ids)]
-    ends: dict[int, Tensor] = {}
-    while any(steps for _, steps in growing):
+    growing = [tree.walk(trunk, branch) for branch in paths.branches]
+    found: list[list[Tensor]] = [[] for _ in growing]
+    for counts in zip_longest(*STEPS, fillvalue=0):
         blocks, owners = [], []
-        for n, (segment, steps) in enumerate(growing):
-            if steps:
-                count, done = steps.pop(0), len(segment.slots)
+        for segment, rows, count in zip(growing, found, counts, strict=True):
+            if count:
+                done = len(segment.slots)
                 slots = tree.pool.allocate(count)
                 tree.store(segment, slots)
                 tokens = segment.tokens[done : done + count]
-                blocks.append(Block(segment.lineage(), segment.start + done, tokens, slots, [count - 1]))
-                owners.append(n)
-        logits = forward.run(forward.plan(blocks), tree.pool.extent)
-        ends.update(zip(owners, logits, strict=True))
-    return [ends[n] for n in range(len(growing))]
+                blocks.append(Block(segment.lineage(), segment.start + done, tokens, slots, list(range(count))))
+                owners += [rows] * count
+        for rows, logits in zip(owners, forward.run(forward.plan(blocks), tree.pool.extent), strict=True):
+            rows.append(logits)
+    return [torch.stack(rows) for rows in found]

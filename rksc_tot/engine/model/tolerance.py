@@ -1,0 +1,127 @@
+"""How far the logits of a tree may be from those of plain passes.
+
+float32 rounds so little that each logit is held to five digits. In half precision two correct passes of one model differ by some
+per cent, and the model decides by how many. So the model's own passes are the yardstick there: its own cache decodes the probe's
+paths in two ways, and a tree may differ from the plain passes three times as much as these do.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from rksc_tot.core.errors import UnsupportedModel
+from rksc_tot.engine.model import hf_compat as compat
+from rksc_tot.engine.model.forward import Forward
+
+SINGLE = 1e-5
+"""In float32: of the largest logit at the end of a branch."""
+FACTOR = 3
+"""In half precision: of the noise of the model's own passes."""
+PADDING = 0
+
+
+class Paths(NamedTuple):
+    """Token ids of a prompt, and of the branches that grow from it."""
+
+    trunk: list[int]
+    branches: list[list[int]]
+
+    @property
+    def tokens(self) -> int:
+        """How many there are."""
+        return len(self.trunk) + sum(map(len, self.branches))
+
+
+class Tolerance(NamedTuple):
+    """How far a tree may differ.
+
+    Attributes
+    ----------
+    limit
+        The largest ``difference`` at which a tree counts as equal.
+    single
+        Whether differences are the largest |Δlogit| at the ends of the branches. In half precision they are the root mean
+        square of all Δlogits, as a share of the logits' own.
+    noise
+        How far the model's own passes differ; 0 where that is not measured.
+    """
+
+    limit: float
+    single: bool
+    noise: float = 0.0
+
+    def difference(self, found: Sequence[Tensor], plain: Sequence[Tensor]) -> float:
+        """How far logits are from those of plain passes, in the unit of ``limit``."""
+        if self.single:
+            return max(float((a[-1] - b[-1]).abs().max()) for a, b in zip(found, plain, strict=True))
+        return _relative(found, plain)
+
+    def told(self, difference: float) -> str:
+        """A difference in words, with what is allowed."""
+        if self.single:
+            return f"logits differ by {difference:.2g} from a plain forward pass"
+        own = f"the model's own passes differ by {self.noise:.2%}, and {self.limit:.2%} are allowed"
+        return f"logits differ by {difference:.2%} from a plain forward pass, {own}"
+
+
+def plain_logits(forward: Forward, paths: Paths) -> list[Tensor]:
+    """Logits ``[n, V]`` of the ``n`` tokens of each branch, from a plain pass over trunk and branch."""
+    return [forward.plain(paths.trunk + branch)[len(paths.trunk) :] for branch in paths.branches]
+
+
+def tolerance_of(forward: Forward, paths: Paths, plain: Sequence[Tensor]) -> Tolerance:
+    """The tolerance of a model on these paths, whose ``plain`` logits are known.
+
+    Raises
+    ------
+    UnsupportedModel
+        If half precision rounds so much that a wrong token of the prompt would be within the tolerance.
+    """
+    if forward.dtype.itemsize >= 4:
+        return Tolerance(SINGLE * max(10.0, *(float(logits[-1].abs().max()) for logits in plain)), single=True)
+    noise = max(_rounding(forward), *(_relative(found, plain) for found in _own_passes(forward, paths)))
+    wrong = list(paths.trunk)
+    wrong[len(wrong) // 2] = wrong[len(wrong) // 2 - 1]
+    changed = _relative(plain_logits(forward, Paths(wrong, paths.branches)), plain)
+    if not FACTOR * noise < changed:
+        name = str(forward.dtype).removeprefix("torch.")
+        raise UnsupportedModel(
+            f"in {name} it cannot be told whether trees decode exactly: the logits of the model's own passes differ by "
+            f"{noise:.2%}, those of a prompt with a wrong token by {changed:.2%}",
+            hint="try float32",
+        )
+    return Tolerance(FACTOR * noise, single=False, noise=noise)
+
+
+def _rounding(forward: Forward) -> float:
+    """What half a digit lost in each layer adds up to, if at random: less noise is luck, as where a model is tiny."""
+    return torch.finfo(forward.dtype).eps / 2 * math.sqrt(forward.depth)
+
+
+@torch.inference_mode()
+def _own_passes(forward: Forward, paths: Paths) -> list[list[Tensor]]:
+    """The logits of the branches by the model's own cache: in two halves, and token by token after the trunk.
+
+    The paths are one batch, padded at their ends, which no token before sees.
+    """
+    start, longest = len(paths.trunk), max(map(len, paths.branches))
+    padded = [paths.trunk + branch + [PADDING] * (longest - len(branch)) for branch in paths.branches]
+    batch = torch.tensor(padded, device=forward.device)  # [branches, length]
+    half = batch.shape[1] // 2
+    found = []
+    for pieces in ([half, batch.shape[1] - half], [start, *[1] * longest]):
+        cached = compat.cached_logits(forward.original, batch.split(pieces, 1))
+        found.append([cached[n, start : start + len(branch)] for n, branch in enumerate(paths.branches)])
+    return found
+
+
+def _relative(found: Sequence[Tensor], plain: Sequence[Tensor]) -> float:
+    """Root mean square of the differences over that of the plain logits, over all rows."""
+    expected = torch.cat(list(plain)).double()
+    apart = torch.cat(list(found)).double() - expected
+    return math.sqrt(float(apart.square().mean() / expected.square().mean()))
