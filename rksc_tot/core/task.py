@@ -67,7 +67,8 @@ class Question:
     """The question that a model verifier asks at a node.
 
     * ``text``: appended to the tokens of the path: a string as it is, chat messages as the next turns.
-    * ``labels``: maps each possible answer to its value. The score is the expected value under the label probabilities.
+    * ``labels``: maps each possible answer, read letter by letter, to its value. The score is the expected value
+      under the label probabilities.
     """
 
     text: Prompt
