@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from rksc_tot.engine.mock.engine import MockEngine
     from rksc_tot.evaluation.calibration.calibrate import calibrate
     from rksc_tot.search.approximate.calibration import Calibration
-    from rksc_tot.search.approximate.settings import RKSC
+    from rksc_tot.search.approximate.rksc import RKSC
     from rksc_tot.strategies import Strategy
     from rksc_tot.verifiers import Verifier, verifier
 
@@ -118,7 +118,7 @@ _HOME = {
     "engine.mock.engine": ("MockEngine",),
     "evaluation.calibration.calibrate": ("calibrate",),
     "search.approximate.calibration": ("Calibration",),
-    "search.approximate.settings": ("RKSC",),
+    "search.approximate.rksc": ("RKSC",),
     "strategies": ("Strategy",),
     "verifiers": ("Verifier", "verifier"),
 }

@@ -1,4 +1,4 @@
-"""Every script in examples/ runs as it stands on the built-in model and prints something worth reading."""
+"""Every script in examples/ runs unchanged on the built-in model and prints its results."""
 
 import runpy
 import sys

@@ -1,1 +1,1 @@
-"""The front door: solve, stream, many problems, results."""
+"""The public functions: solve, stream, solve_many, check_task, and their results."""

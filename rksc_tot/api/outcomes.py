@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from rksc_tot.api.result import Result
 from rksc_tot.core.errors import ConfigError, RkscTotError
 from rksc_tot.core.ledger import Ledger
-from rksc_tot.core.plugins.user_code import UserCodeError, named, said, shown
+from rksc_tot.core.plugins.user_code import UserCodeError, error_text, shown, text_of
 from rksc_tot.core.task import Task
 from rksc_tot.search.limits import OWN_BUDGET
 
@@ -192,5 +192,5 @@ def has_check(task: Task) -> bool:
 
 def sentence_of(error: BaseException) -> str:
     """The message of an error on one line."""
-    text = said(error) if isinstance(error, RkscTotError | UserCodeError) else named(error)
+    text = text_of(error) if isinstance(error, RkscTotError | UserCodeError) else error_text(error)
     return " ".join(text.split())

@@ -16,12 +16,12 @@ from rksc_tot.api.sync import run_async
 from rksc_tot.core.budget import Budget, BudgetReached
 from rksc_tot.core.errors import ConfigError, RkscTotError
 from rksc_tot.core.events import Event
-from rksc_tot.core.plugins.user_code import named, said, shown
+from rksc_tot.core.plugins.user_code import error_text, shown, text_of
 from rksc_tot.core.task import Task
 from rksc_tot.core.version import __version__
 from rksc_tot.engine.base import Engine, Sampling
 from rksc_tot.search import Search
-from rksc_tot.search.approximate.settings import RKSC
+from rksc_tot.search.approximate.rksc import RKSC
 from rksc_tot.search.limits import Limits
 from rksc_tot.search.task_calls import read_verdict, validated
 
@@ -169,8 +169,8 @@ async def search_for(
     )
     settings = {
         "task": task.name,
-        "strategy": setup.strategy.told(),
-        "verifier": verifier.told(),
+        "strategy": setup.strategy.describe(),
+        "verifier": verifier.describe(),
         "sampling": {**setup.sampling.model_dump(), "mode": task.mode},
         "budget": setup.budget.model_dump(exclude_none=True),
         "seed": setup.seed,
@@ -181,7 +181,7 @@ async def search_for(
     try:
         stopped = await _run(search, setup.strategy, on_event)
     except (Exception, asyncio.CancelledError) as error:
-        why = f"failed: {error if isinstance(error, RkscTotError) else named(error)}"
+        why = f"failed: {error if isinstance(error, RkscTotError) else error_text(error)}"
         if isinstance(error, asyncio.CancelledError):
             why = "cancelled"
         result = _result(search, problem, why, settings)
@@ -224,7 +224,7 @@ def _result(search: Search, given: Any, stopped: str, settings: Mapping[str, Any
     best = search.best
     answer = search.answer(best) if best.finished else None
     return Result(
-        problem=said(given if isinstance(given, str) else search.problem),
+        problem=text_of(given if isinstance(given, str) else search.problem),
         answer=answer,
         correct=None if answer is None else _verdict(search, answer),
         best=best.id,

@@ -15,7 +15,7 @@ from rksc_tot.api.solve import SolveOptions, check_options, search_for
 from rksc_tot.api.sync import InThread, LoopThread
 from rksc_tot.core.budget import Budget
 from rksc_tot.core.errors import CacheError, ConfigError, ContextOverflow, EngineError, RkscTotError
-from rksc_tot.core.plugins.user_code import calling_user_code, named, said, shown
+from rksc_tot.core.plugins.user_code import calling_user_code, error_text, shown, text_of
 from rksc_tot.core.task import Task
 from rksc_tot.engine.base import Engine
 from rksc_tot.search.limits import Limits
@@ -123,7 +123,7 @@ class AsyncOutcomes:
         except (asyncio.CancelledError, GeneratorExit) as error:  # raised by the source, unless the run is ending
             if self._closed or limits.stopped:
                 raise
-            return RkscTotError(f"the problems raised {named(error)}", hint="catch it in the iterable of problems")
+            return RkscTotError(f"the problems raised {error_text(error)}", hint="catch it in the iterable of problems")
         except BaseException as error:  # SystemExit too: raised after the running searches have ended
             return error
         finally:
@@ -137,7 +137,7 @@ class AsyncOutcomes:
         return task
 
     async def _search(self, problem: Problem, limits: Limits) -> Outcome:
-        _PROBLEM.set(" ".join(said(problem.problem).split())[:LONGEST])
+        _PROBLEM.set(" ".join(text_of(problem.problem).split())[:LONGEST])
         about: dict[str, Any] = {"id": problem.id, "problem": problem.problem}
         refused = True
         try:

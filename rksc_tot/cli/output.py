@@ -18,7 +18,7 @@ from rich.text import Text
 from rksc_tot.api.result import Result
 from rksc_tot.core.errors import ConfigError, RkscTotError
 from rksc_tot.core.plugins.registry import Registry
-from rksc_tot.core.plugins.user_code import said
+from rksc_tot.core.plugins.user_code import text_of
 from rksc_tot.engine.base import Engine
 from rksc_tot.engine.transformers_engine.load import EMBEDDED
 from rksc_tot.evaluation import Row
@@ -140,11 +140,11 @@ def strict_json(value: object) -> str:
 def _plain(value: object) -> object:
     """The value as JSON values; anything else, such as an infinite number, becomes a string."""
     if isinstance(value, Mapping):
-        return {said(key): _plain(item) for key, item in value.items()}
+        return {text_of(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     exact = value is None or isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value))
-    return value if exact else said(value)
+    return value if exact else text_of(value)
 
 
 def check_writable(out: Path) -> None:

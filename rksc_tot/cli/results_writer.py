@@ -16,7 +16,7 @@ from rksc_tot.api.outcomes import Outcome, RunProgress
 from rksc_tot.api.result import main_reason
 from rksc_tot.cli.output import record_of, strict_json
 from rksc_tot.core.errors import ConfigError, RkscTotError
-from rksc_tot.core.plugins.user_code import named, shown
+from rksc_tot.core.plugins.user_code import error_text, shown
 
 
 class ResultsWriter:
@@ -122,7 +122,7 @@ class ResultsWriter:
         except (ValueError, TypeError, RecursionError) as error:
             if outcome.result is None:
                 raise
-            failure = f"the result cannot be written as JSON: {named(error)}"
+            failure = f"the result cannot be written as JSON: {error_text(error)}"
             return self.write(Outcome(id=outcome.id, problem=outcome.problem, failure=failure), line)
         left = memoryview(text.encode() + b"\n")
         try:

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 
 from rksc_tot.core.errors import ConfigError, MissingExtra
 from rksc_tot.core.plugins.settings import sentence
-from rksc_tot.core.plugins.user_code import named, shown
+from rksc_tot.core.plugins.user_code import error_text, shown
 from rksc_tot.core.task import Path, Thought, ThoughtFinish
 
 
@@ -228,7 +228,7 @@ def _reading(source: str) -> Iterator[None]:
     except ConfigError as error:
         raise ConfigError(f"{source} is not a tree in JSON: {error}") from None
     except Exception as error:
-        raise ConfigError(f"{source} is not a tree in JSON: {' '.join(named(error).split())}") from None
+        raise ConfigError(f"{source} is not a tree in JSON: {' '.join(error_text(error).split())}") from None
 
 
 @contextmanager

@@ -118,8 +118,8 @@ class PromptReuse(Settings):
     audit
         Share of the kept branches, 0..1, that are also computed exactly; seeded by the caller's key.
     harm
-        The harm of each prompt variant: maps a name (see :func:`wording`) to a value (see :func:`mean_harm`) measured with the
-        same ``recompute``. The gate ``safety`` rejects variants that are missing here.
+        The harm of each prompt variant, measured with the same ``recompute``: maps names (see :func:`variant_name`) to values
+        (see :func:`mean_harm`). The gate ``safety`` rejects variants that are missing here.
     """
 
     kind = "prompt reuse"
@@ -152,7 +152,7 @@ class PromptReuse(Settings):
         return None
 
 
-def wording(reference: Sequence[int], branch: Sequence[int], source: int, target: int, length: int) -> str:
+def variant_name(reference: Sequence[int], branch: Sequence[int], source: int, target: int, length: int) -> str:
     """Names a pair of prompt variants: a hash of the tokens around their common run of ``length`` tokens, not of the run."""
     around = (reference[:source], reference[source + length :], branch[:target], branch[target + length :])
     text = "|".join(" ".join(map(str, part)) for part in around)

@@ -12,7 +12,7 @@ from rksc_tot.core.seeds import stream_keys
 from rksc_tot.core.task import Path, Task, ThoughtFinish
 from rksc_tot.core.tree import Node
 from rksc_tot.engine.base import Account, Completion, Engine, Finish, GenerateRequest, Sampling
-from rksc_tot.search.approximate.active import Approximations
+from rksc_tot.search.approximate.approximations import Approximations
 from rksc_tot.search.approximate.prompt_variants import Start
 from rksc_tot.search.task_calls import ENDED
 from rksc_tot.search.validation import Fault, prompt_fault

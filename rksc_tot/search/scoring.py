@@ -12,7 +12,7 @@ from rksc_tot.core.events import Scored
 from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code, shown
 from rksc_tot.core.tree import Node, ReasoningTree
 from rksc_tot.engine.base import Engine, LabelRequest, LabelScores
-from rksc_tot.search.approximate.active import Approximations
+from rksc_tot.search.approximate.approximations import Approximations
 from rksc_tot.search.limits import Limits
 from rksc_tot.search.validation import finite, scalar
 

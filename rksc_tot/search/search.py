@@ -19,7 +19,7 @@ from rksc_tot.core.tree import Node, ReasoningTree
 from rksc_tot.engine.base import Account, CompressingEngine, Engine, LabelRequest, LabelScores, Sampling
 from rksc_tot.policies.ranking import Key, ranked
 from rksc_tot.search.answers import Answers, all_rejected, check_task_works, too_deep
-from rksc_tot.search.approximate.active import Approximations
+from rksc_tot.search.approximate.approximations import Approximations
 from rksc_tot.search.expansion import ThoughtGenerator, sampling_of
 from rksc_tot.search.limits import Limits
 from rksc_tot.search.scoring import Scorer, Scoring
@@ -28,7 +28,7 @@ from rksc_tot.search.tree_builder import TreeBuilder
 from rksc_tot.search.validation import Fault
 
 if TYPE_CHECKING:
-    from rksc_tot.search.approximate.settings import RKSC
+    from rksc_tot.search.approximate.rksc import RKSC
 
 E = TypeVar("E", bound=Event)
 _log = logging.getLogger("rksc_tot")
@@ -53,7 +53,7 @@ class Search:
     on_event : callable, optional
         Called with each :class:`~rksc_tot.core.events.Event`. It may raise BudgetReached to stop the search.
     rksc : RKSC, optional
-        Which approximations are on, as checked by :meth:`~rksc_tot.search.approximate.settings.RKSC.ready`.
+        Which approximations are on, as checked by :meth:`~rksc_tot.search.approximate.rksc.RKSC.ready`.
     run : Limits, optional
         Limits of the run of many searches that this search belongs to.
     sampling : Sampling, optional

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rksc_tot.core.errors import RkscTotError, TaskError
-from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code, named, said, shown
+from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code, error_text, shown, text_of
 from rksc_tot.core.task import Path, Prompt, Reject, Task, Thought, ThoughtFinish
 from rksc_tot.search.validation import Fault, problem_fault, prompt_fault, scalar, setting_faults, text_fault
 
@@ -41,7 +41,7 @@ def accept_thought(
         with calling_user_code("parse", Reject):
             thought: Any = task.parse(problem, path, text)
     except Reject as reason:
-        return ENDED if ended else said(reason) or "rejected"
+        return ENDED if ended else text_of(reason) or "rejected"
     except UserCodeError as raised:
         return Fault(raised)
     if fault := thought_fault(thought):
@@ -105,7 +105,9 @@ def validated(task: Task, problem: Any) -> Any:
         with calling_user_code("validate", RkscTotError):
             return task.validate(problem)
     except UserCodeError as raised:
-        raise TaskError(f"{shown(problem)} does not fit the task: {named(raised.error)}", hint=HINT) from raised.error
+        raise TaskError(
+            f"{shown(problem)} does not fit the task: {error_text(raised.error)}", hint=HINT
+        ) from raised.error
 
 
 def read_answer(task: Task, problem: Any, path: Path) -> tuple[str | None, str]:
@@ -119,7 +121,7 @@ def read_answer(task: Task, problem: Any, path: Path) -> tuple[str | None, str]:
     if text is None:
         return None, "answer returned None"
     if fault := text_fault(text):
-        return None, Fault(f"answer {said(text)} {fault}")
+        return None, Fault(f"answer {text_of(text)} {fault}")
     return text, ""
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from numbers import Real
 
 from rksc_tot.core.errors import ConfigError
-from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code, said, shown
+from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code, shown, text_of
 from rksc_tot.core.task import Question, Task
 from rksc_tot.engine.base import Sampling
 
@@ -84,7 +84,7 @@ def _unstable(value: object) -> str | None:
         if len(value) < 2:
             return None
         return "holds a set, whose order differs between processes: let validate return a sorted tuple instead"
-    if isinstance(value, Mapping | list | tuple) or f"{id(value):x}" not in said(value).lower():
+    if isinstance(value, Mapping | list | tuple) or f"{id(value):x}" not in text_of(value).lower():
         return None
     return "has a memory address in its str(), so a search could not be repeated: write its __str__"
 

@@ -1,1 +1,1 @@
-"""What a person sees of a search."""
+"""Views of searches."""

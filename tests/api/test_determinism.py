@@ -1,7 +1,6 @@
-"""A search of the embedded model finds the same, to the last bit, in any company and with any memory, where its
-numerics claim it.
+"""If ``batch_invariant`` is true, results of the embedded model are equal to the last bit under any load and KV budget.
 
-The claim (``batch_invariant``) is made where it was proved when the model was loaded, on this processor.
+The engine sets ``batch_invariant`` if it proved this for the model and the processor at load.
 """
 
 import json
@@ -29,26 +28,26 @@ SEARCHES = {
 
 
 def found(engine, search, concurrency, problems=PUZZLES):
-    """Everything the searches found, by problem: every node with its score and likelihood as they are, and the answer."""
+    """The trees and answers of the searches, by problem."""
     task, options = SEARCHES[search]
     run = solve_many(task, problems, engine=engine, concurrency=concurrency, **options)
     return {outcome.problem: (outcome.result.tree.to_records(), outcome.result.answer) for outcome in run}
 
 
 def proved_here(engine):
-    """Whether this processor has products of attention that company cannot change, in the head sizes of the model."""
+    """Whether a kernel for attention products is batch invariant on this processor, for the head sizes of the model."""
     arena = engine.forward.arena
     return all(proved(arena.keys[layer].shape[-1], arena.values[layer].shape[-1]) for layer in arena.keys)
 
 
 def same(engine, trees, wanted):
-    """Whether trees are equal, as far as the engine claims it."""
+    """Whether trees are equal; always True if the engine is not batch invariant."""
     return trees == wanted or not engine.numerics["batch_invariant"]
 
 
 @pytest.fixture(scope="module", params=SEARCHES)
 def alone(request):
-    """A search, and what it finds one problem at a time."""
+    """The name of a search, and its results at concurrency 1."""
     with load_engine() as engine:
         trees = found(engine, request.param, 1)
         assert engine.numerics["batch_invariant"] == proved_here(engine)

@@ -1,4 +1,4 @@
-"""The front door: results, errors with the best so far, and streams."""
+"""``solve``, ``asolve`` and streams: results, and errors with the best result so far."""
 
 import asyncio
 import contextlib
@@ -87,15 +87,15 @@ def test_the_default_verifier_is_lm_value_if_the_task_has_a_question(question, v
 
 
 def drawn_with(**options):
-    """How a search says that it drew, and how its engine was asked to draw."""
+    """The sampling in the result's settings and that of the engine's requests."""
     asked, engine = [], make_engine()
     generate = engine.generate
 
-    async def watched(requests, account):
+    async def generate_and_note(requests, account):
         asked.extend(request.sampling for request in requests)
         return await generate(requests, account)
 
-    engine.generate = watched
+    engine.generate = generate_and_note
     result = solve(make_task(temperature=0.9, top_p=0.8), 1, engine=engine, **options)
     [sampling] = set(asked)
     return result.settings["sampling"], sampling

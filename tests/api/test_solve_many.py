@@ -1,4 +1,4 @@
-"""Many problems at once: the outcomes are those of single searches, and nothing that happens to one touches another."""
+"""Many searches at once: outcomes equal those of single searches, and one failure does not affect the others."""
 
 import asyncio
 import gc

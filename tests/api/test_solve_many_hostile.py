@@ -1,4 +1,4 @@
-"""Sources, plug-ins and callers that behave badly: every problem keeps its outcome, nobody waits for nothing."""
+"""Misbehaving problems, plug-ins and callers: every problem has its outcome, and no run hangs."""
 
 import asyncio
 import itertools

@@ -1,4 +1,4 @@
-"""Coroutines run from code that is not async."""
+"""Coroutines called from code that is not async."""
 
 import asyncio
 import contextlib

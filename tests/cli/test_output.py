@@ -1,4 +1,4 @@
-"""What the command says of the model."""
+"""The line about the model: its dtype, its device and a faster dtype."""
 
 import pytest
 

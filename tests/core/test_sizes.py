@@ -1,4 +1,4 @@
-"""KV budgets as people write them."""
+"""KV budgets with units."""
 
 import pytest
 from hypothesis import given

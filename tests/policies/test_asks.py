@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from rksc_tot.core.errors import ConfigError
-from rksc_tot.policies.asks import ASKS, GATES, PromptReuse, Signals, layer_weights, mean_harm, sigma, wording
+from rksc_tot.policies.asks import ASKS, GATES, PromptReuse, Signals, layer_weights, mean_harm, sigma, variant_name
 
 CALM = Signals(sigma=0.9, lead=2.0, entropy=1.0, harm=0.02)
 
@@ -85,7 +85,7 @@ def test_sigma_without_hidden_states_is_rejected():
 def test_a_pair_of_prompt_variants_is_named_without_the_problem():
     def name(before, after, problem):
         reference, branch = [1, 2, *problem, 3], [*before, *problem, *after]
-        return wording(reference, branch, 2, len(before), len(problem))
+        return variant_name(reference, branch, 2, len(before), len(problem))
 
     assert name([5], [6], [10, 11]) == name([5], [6], [20, 21, 22])
     assert len({name([5], [6], [10]), name([6], [5], [10]), name([5, 6], [], [10]), name([], [5, 6], [10])}) == 4

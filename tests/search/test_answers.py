@@ -1,4 +1,4 @@
-"""Which complete path is the answer."""
+"""The choice of the answer among complete paths."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Which thoughts are drawn, from which nodes, and how they are named."""
+"""Expansion: which thoughts are generated after which nodes, and their names."""
 
 from collections import Counter
 

@@ -80,12 +80,12 @@ def test_no_budget_is_exceeded_by_one(strategy, budget, run_budget, at_once):
 def test_no_search_exceeds_its_kv_budget(strategy, most, mode, keep_stop):
     held, store = [], MockKV.store
 
-    def watched(self, text, account, needed=()):
+    def store_and_note(self, text, account, needed=()):
         computed = store(self, text, account, needed)
         held.append(self.held.size)
         return computed
 
-    MockKV.store = watched
+    MockKV.store = store_and_note
     try:
         task = make_task(mode=mode, keep_stop=keep_stop)
         run = solve_many(task, range(6), engine=make_engine(), strategy=strategy, budget=Budget(kv_bytes=most))

@@ -1,4 +1,4 @@
-"""Which scores count, and how nodes are ranked by them."""
+"""Valid and invalid scores, and the ranking of nodes."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What becomes of a text: a node, one more count of a node, or a rejection."""
+"""A candidate thought becomes a node, is merged, or is rejected."""
 
 import asyncio
 

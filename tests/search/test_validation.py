@@ -1,4 +1,4 @@
-"""Settings, prompts and problems that no search could use."""
+"""Invalid settings, prompts and problems."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What every registered strategy must do, third-party ones included."""
+"""The contract of every registered strategy, third-party ones included."""
 
 import pytest
 

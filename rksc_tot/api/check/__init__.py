@@ -1,1 +1,1 @@
-"""A dry run of a task: its methods one by one, and what a model writes for it."""
+"""``check_task``: calls the methods of a task one by one, and a model on the task."""

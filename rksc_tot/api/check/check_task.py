@@ -7,7 +7,7 @@ from typing import Any
 from rksc_tot.api.check.findings import Finding, Findings, thoughts
 from rksc_tot.api.check.model import ModelCheck
 from rksc_tot.core.errors import TaskError
-from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code, said, shown
+from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code, shown, text_of
 from rksc_tot.core.task import Path, Prompt, Reject, Task, Thought
 from rksc_tot.engine.base import Engine, Sampling
 from rksc_tot.search.approximate.prompt_variants import other_variants
@@ -136,7 +136,7 @@ class MethodCheck(Findings):
                     thought = self.task.parse(problem, Path(), text)
             except Reject as reason:
                 if text == sample:
-                    why = f"parse rejects the model's text {shown(text)}: {said(reason)}"
+                    why = f"parse rejects the model's text {shown(text)}: {text_of(reason)}"
                     self.report("missing", "sample", why)
                 continue
             except UserCodeError as raised:

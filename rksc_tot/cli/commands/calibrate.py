@@ -52,8 +52,8 @@ def calibrate(
         chosen = load_task(task)
         check_risk(delta, alpha)
         check_writable(out)
-        strategy, found, how = search.made_for(chosen), source.chosen(search.seed), model.how()
-        engine = open_engine(*how)
+        strategy, found = search.strategy_for(chosen), source.load(search.seed)
+        engine = open_engine(*model.arguments())
         try:
             with progress(len(found), not as_json) as on_problem:
                 calibration = run(

@@ -22,7 +22,7 @@ def compare(
     task: Annotated[str, typer.Argument(help="A name from `rksc-tot tasks`, or your own as module:attribute.")],
     engine: EngineOptions,
     limits: LimitOptions,
-    drawing: SamplingOptions,
+    sampling_options: SamplingOptions,
     problems: Annotated[list[str] | None, typer.Argument(help="Problems, one an argument.")] = None,
     puzzles: Annotated[Path | None, typer.Option(help="A csv file of problems, with columns Rank and Puzzles.")] = None,
     rows: Annotated[str | None, typer.Option(help="Only these ranks of that file, such as 901-1000.")] = None,
@@ -60,13 +60,13 @@ def compare(
             print(*(contender.label for contender in contenders), sep="\n")
             return
         chosen = choose_problems(problems or [], puzzles, rows, held_out, held_out_states)
-        budget, sampling = limits.budget(), drawing.sampling()
-        how = engine.opened_for(named)
+        budget, sampling = limits.budget(), sampling_options.sampling()
+        engine_arguments = engine.arguments_for(named)
         finished: list[Row] = []
         try:
             with progress(len(contenders) * len(chosen), not as_json) as on_result:
                 comparison = Comparison(
-                    chosen, lambda: open_engine(*how), seed, budget, concurrency, on_result, sampling
+                    chosen, lambda: open_engine(*engine_arguments), seed, budget, concurrency, on_result, sampling
                 )
                 for contender in contenders:
                     finished.append(comparison.run(contender, finished))

@@ -51,8 +51,8 @@ def arborkv(
         importable_here(task)
         chosen = load_task(task)
         check_writable(out)
-        strategy, problems, how = search.made_for(chosen), source.chosen(search.seed), model.how(compress=MEASURING)
-        engine = open_engine(*how)
+        strategy, problems = search.strategy_for(chosen), source.load(search.seed)
+        engine = open_engine(*model.arguments(compress=MEASURING))
         try:
             with progress(len(problems), not as_json) as on_problem:
                 found = fit_arborkv(

@@ -1,4 +1,4 @@
-"""The commands that list what is installed: tasks, strategies, verifiers, compression policies."""
+"""The commands that list installed tasks, strategies, verifiers and compression policies."""
 
 from __future__ import annotations
 

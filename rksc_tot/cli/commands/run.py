@@ -76,24 +76,24 @@ def run(
         importable_here(task)
         chosen = load_task(task)
         options: dict[str, Any] = {
-            **search.asked_of(chosen, limits.budget()),
+            **search.keywords_for(chosen, limits.budget()),
             "concurrency": concurrency,
             "run_budget": run_limits.budget(),
         }
-        how = engine.opened_for(chosen)
+        engine_arguments = engine.arguments_for(chosen)
         lines = read_problems(problems)
         rksc = options["rksc"]
         verifier = options["verifier"]
         common = {
             "rksc_tot": __version__,
             "task": task,
-            "strategy": options["strategy"].told() | {"name": search.strategy},
-            "verifier": verifier and verifier.told(),
+            "strategy": options["strategy"].describe() | {"name": search.strategy},
+            "verifier": verifier and verifier.describe(),
             "sampling": sampling_for(chosen, options["sampling"]).model_dump(),
             "budget": options["budget"].model_dump(exclude_none=True),
             "seed": search.seed,
             "rksc": rksc and {"calibration": search.calibration, "sibling": search.sibling, "audit": rksc.audit},
-            **engine.told(how),
+            **engine.describe(engine_arguments),
             "trees": trees,
         }
 
@@ -102,7 +102,7 @@ def run(
             if verifier is None:
                 with suppress(RkscTotError):
                     usual = usual_verifier(chosen, validated(chosen, problem))
-                    return {**common, "verifier": verifier_of(usual).told()}
+                    return {**common, "verifier": verifier_of(usual).describe()}
             return common
 
         with ResultsWriter(out, settings_for, trees) as results:
@@ -116,7 +116,7 @@ def run(
                     _report(Tally(earlier.checks, total=0, stopped="finished"), earlier, 0.0, as_json)
                     return
                 with loading(not as_json):
-                    opened = open_engine(*how)
+                    opened = open_engine(*engine_arguments)
             try:
                 searches = asolve_many(chosen, [line.problem for line in todo], engine=opened, **options)
                 _write_all(searches, results, todo, opened, earlier, as_json)

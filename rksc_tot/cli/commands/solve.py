@@ -40,10 +40,10 @@ def solve(
         importable_here(task)
         chosen = load_task(task)
         validated(chosen, problem)  # before the model is loaded
-        options = search.asked_of(chosen, limits.budget())
-        how = engine.opened_for(chosen)
+        options = search.keywords_for(chosen, limits.budget())
+        engine_arguments = engine.arguments_for(chosen)
         with loading(not as_json):
-            opened = open_engine(*how)
+            opened = open_engine(*engine_arguments)
         if not as_json:
             write_model(opened)
         failure: BaseException | None = None

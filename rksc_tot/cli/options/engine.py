@@ -19,7 +19,7 @@ from rksc_tot.engine.transformers_engine.settings import EngineKeywords, EngineS
 if TYPE_CHECKING:
     from rksc_tot.core.task import Task
 
-How = tuple[str | None, str, str, EngineSettings]
+EngineArguments = tuple[str | None, str, str, EngineSettings]
 """The arguments of :func:`~rksc_tot.cli.engine.open_engine`: model, device, dtype and settings."""
 
 
@@ -46,7 +46,7 @@ class ModelOptions(CommandOptions):
     dtype: Annotated[str, typer.Option(help=f"Number format of weights and KV: {', '.join(DTYPES)}.")] = DTYPES[0]
     kv_budget: Annotated[str, typer.Option("--kv-budget", help="Memory for KV, such as 64MiB.")] = _default("kv_budget")
 
-    def how(self, **settings: Unpack[EngineKeywords]) -> How:
+    def arguments(self, **settings: Unpack[EngineKeywords]) -> EngineArguments:
         """The arguments of ``open_engine``. ``settings``: settings of the engine besides the KV budget.
 
         Raises
@@ -102,7 +102,7 @@ class EngineOptions(ModelOptions):
         ),
     ] = None
 
-    def opened_for(self, task: Task | None = None) -> How:
+    def arguments_for(self, task: Task | None = None) -> EngineArguments:
         """The arguments of ``open_engine``, with the compression policy looked up.
 
         Raises
@@ -122,19 +122,19 @@ class EngineOptions(ModelOptions):
         )
         if policy is not None and task is not None:  # check_model follows once the model is loaded
             policy.check_task(task.name or type(task).__name__)
-        return self.how(
+        return self.arguments(
             eviction=self.eviction, compress=policy, lossless=self.lossless,
             offload=self.offload, offload_budget=self.offload_budget, offload_folder=self.offload_folder,
         )  # fmt: skip
 
-    def told(self, how: How) -> dict[str, Any]:
+    def describe(self, arguments: EngineArguments) -> dict[str, Any]:
         """The engine settings that results depend on. KV budget, eviction and offload matter only if the engine is lossy."""
-        model, device, dtype, settings = how
-        told: dict[str, Any] = {"model": model or "embedded", "device": device, "dtype": dtype}
+        model, device, dtype, settings = arguments
+        described: dict[str, Any] = {"model": model or "embedded", "device": device, "dtype": dtype}
         if settings.compress is not None:
-            told["compress"] = settings.compress.told()
-            told["lossless"] = bool(settings.lossless)
+            described["compress"] = settings.compress.describe()
+            described["lossless"] = bool(settings.lossless)
         if settings.lossy:
-            told |= {name: getattr(settings, name) for name in ("kv_budget", "offload", "offload_budget")}
-            told["eviction"] = settings.eviction.name
-        return told
+            described |= {name: getattr(settings, name) for name in ("kv_budget", "offload", "offload_budget")}
+            described["eviction"] = settings.eviction.name
+        return described

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rksc_tot.core.budget import Budget
     from rksc_tot.core.task import Task
     from rksc_tot.engine.base import Sampling
-    from rksc_tot.search.approximate.settings import RKSC
+    from rksc_tot.search.approximate.rksc import RKSC
     from rksc_tot.strategies import Strategy
 
 
@@ -34,7 +34,7 @@ class StrategyOptions:
     ] = None
     seed: Seed = 0
 
-    def made_for(self, task: Task) -> Strategy:
+    def strategy_for(self, task: Task) -> Strategy:
         """The strategy with the settings of ``--set`` and, for all others, of ``task.usual``. Raises ConfigError."""
         from rksc_tot.api.setup import usual_settings
         from rksc_tot.strategies import STRATEGIES
@@ -97,12 +97,12 @@ class SearchOptions(SamplingOptions, StrategyOptions):
         ),
     ] = None
 
-    def asked_of(self, task: Task, budget: Budget) -> dict[str, Any]:
+    def keywords_for(self, task: Task, budget: Budget) -> dict[str, Any]:
         """The keyword arguments of :func:`~rksc_tot.solve.solve`. Raises ConfigError if an option is invalid."""
         from rksc_tot.verifiers import VERIFIERS
 
         return {
-            "strategy": self.made_for(task),
+            "strategy": self.strategy_for(task),
             "verifier": None
             if self.verifier is None
             else plug_in(VERIFIERS, "--verifier", self.verifier, "likelihood:of=path"),
@@ -121,7 +121,7 @@ class SearchOptions(SamplingOptions, StrategyOptions):
             If a value is out of range, or the file is not a calibration.
         """
         from rksc_tot.policies.asks import ASKS
-        from rksc_tot.search.approximate.settings import RKSC
+        from rksc_tot.search.approximate.rksc import RKSC
 
         sibling = None if self.sibling is None else ASKS(tau=self.sibling)
         given = {} if self.audit is None else {"audit": self.audit}
@@ -180,7 +180,7 @@ class ProblemOptions:
     rows: Annotated[str | None, typer.Option(help="Only these ranks of that file, such as 901-1000.")] = None
     most: Annotated[int | None, typer.Option(min=1, help="Use a random choice of at most this many problems.")] = None
 
-    def chosen(self, seed: int) -> list[str]:
+    def load(self, seed: int) -> list[str]:
         """The problems. ``seed``: seed of the random choice. Raises ConfigError if there is not exactly one source."""
         from rksc_tot.evaluation.problems import calibration_problems
 

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from rksc_tot.core.errors import ConfigError, RkscTotError
 from rksc_tot.core.plugins.settings import sentence
-from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code, named
+from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code, error_text
 
 T = TypeVar("T")
 
@@ -72,7 +72,7 @@ class Registry(Generic[T]):
             raise ConfigError(f"{self.kind} {name!r}: {sentence(error)}") from None
         except UserCodeError as raised:
             raise ConfigError(
-                f"{self.kind} {name!r} cannot be made: {named(raised.error)}", hint=hint
+                f"{self.kind} {name!r} cannot be made: {error_text(raised.error)}", hint=hint
             ) from raised.error
         if not isinstance(made, self.base):
             wanted = self.base.__name__
@@ -110,7 +110,7 @@ class Registry(Generic[T]):
                 return point.load()
         except UserCodeError as raised:
             raise ConfigError(
-                f"{self.kind} {name!r} cannot be imported: {named(raised.error)}",
+                f"{self.kind} {name!r} cannot be imported: {error_text(raised.error)}",
                 hint="check module and attribute" if _is_own(name) else "reinstall the package it is in",
             ) from raised.error
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from rksc_tot.core.errors import ConfigError
-from rksc_tot.core.plugins.user_code import said, shown
+from rksc_tot.core.plugins.user_code import shown, text_of
 
 
 class Settings(BaseModel):
@@ -29,9 +29,9 @@ class Settings(BaseModel):
             super().__init__(**values)
         except ValidationError as error:
             for fault in error.errors(include_url=False):
-                said = fault.get("ctx", {}).get("error")
-                if isinstance(said, ConfigError):  # raised by a validator, with its own message
-                    raise said from None
+                raised = fault.get("ctx", {}).get("error")
+                if isinstance(raised, ConfigError):  # raised by a validator, with its own message
+                    raise raised from None
             fields = type(self).model_fields
             hint = f"its settings are {', '.join(fields)}" if fields else "it has no settings"
             raise ConfigError(f"{self._called(values)}: {sentence(error)}", hint=hint) from None
@@ -49,7 +49,7 @@ class Settings(BaseModel):
                     hint = f"settings are annotated fields of the class, such as {field}, without an __init__"
                 raise ConfigError(f"{called} is frozen, its {name} cannot be set", hint=hint) from None
 
-    def told(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         """The name and all settings as JSON values; functions are their names, other objects the names of their types."""
         fields = {name: _plain(getattr(self, name)) for name in type(self).model_fields}
         return {"name": getattr(self, "name", "") or type(self).__name__, **fields}
@@ -66,15 +66,15 @@ def _plain(value: object) -> Any:
     if isinstance(value, BaseModel):
         return {name: _plain(getattr(value, name)) for name in type(value).model_fields}
     if isinstance(value, Mapping):
-        return {said(key): _plain(item) for key, item in value.items()}
+        return {text_of(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     if value is None or isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value)):
         return value
     if isinstance(value, float):
         return str(value)
-    named = value if hasattr(value, "__qualname__") else type(value)
-    return f"{named.__module__}:{named.__qualname__}"
+    source = value if hasattr(value, "__qualname__") else type(value)
+    return f"{source.__module__}:{source.__qualname__}"
 
 
 def sentence(error: ValidationError) -> str:
@@ -90,5 +90,5 @@ def _fault(fault: Any) -> str:
         return f"{field} must be given"
     if fault["type"] in ("tuple_type", "list_type") and isinstance(fault["input"], str):
         return f"{field}: should be a list, such as [1,0,1], not {shown(fault['input'])}"
-    said = str(fault["msg"]).removeprefix("Value error, ").removeprefix("Input ").partition(", unable to parse")[0]
-    return f"{field}: {said}, not {shown(fault['input'])}" if field else said
+    message = str(fault["msg"]).removeprefix("Value error, ").removeprefix("Input ").partition(", unable to parse")[0]
+    return f"{field}: {message}, not {shown(fault['input'])}" if field else message

@@ -15,7 +15,7 @@ class UserCodeError(Exception):
     def __init__(self, what: str, error: BaseException) -> None:
         self.error = error
         missing = isinstance(error, NotImplementedError) and not error.args
-        super().__init__(f"{what} is missing" if missing else f"{what} raised {named(error)}")
+        super().__init__(f"{what} is missing" if missing else f"{what} raised {error_text(error)}")
 
 
 @contextmanager
@@ -47,22 +47,22 @@ def _from_outside(error: BaseException) -> bool:
     return task is not None and task.cancelling() > 0
 
 
-def named(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """An exception in one phrase, such as ``ValueError: no such step``."""
-    text = said(error)
+    text = text_of(error)
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def shown(value: object, longest: int = 80) -> str:
     """The repr of a value for a message: one line, cut to ``longest`` characters, with its closing quote or bracket."""
-    text = said(value, repr).replace("\n", " ")
+    text = text_of(value, repr).replace("\n", " ")
     if len(text) <= longest:
         return text
     end = "…" + (text[-1] if text[-1] in "'\")]}>" else "")
     return text[: longest - len(end)] + end
 
 
-def said(value: object, say: Callable[[Any], str] = str) -> str:
+def text_of(value: object, say: Callable[[Any], str] = str) -> str:
     """The ``str`` of a value, also if its ``__str__`` raises. Characters that UTF-8 cannot encode are replaced."""
     try:
         text = say(value)

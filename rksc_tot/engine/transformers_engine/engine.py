@@ -121,7 +121,7 @@ class TransformersEngine:
                 "route": forward.route,
                 "linear": forward.linear,
                 "batch_invariant": self.capabilities.batch_invariant,
-                "compression": None if settings.compress is None else settings.compress.told(),
+                "compression": None if settings.compress is None else settings.compress.describe(),
                 "lossless": settings.lossless and settings.lossless.model_dump(),
                 "offload": None if store is None else store.name,
                 "threads": torch.get_num_threads(),

@@ -27,7 +27,7 @@ from rksc_tot.engine.scheduler.scheduler import Scheduler
 from rksc_tot.engine.transformers_engine.handle import KVHandle
 from rksc_tot.engine.transformers_engine.kv_splice import compute_rest, copy_shared, overlap
 from rksc_tot.engine.transformers_engine.rope_shift import PROBES, RopeShift, find_rotation
-from rksc_tot.policies.asks import GATES, PromptReuse, Signals, sigma, wording
+from rksc_tot.policies.asks import GATES, PromptReuse, Signals, sigma, variant_name
 
 MOST_KEPT = 4  # KV that cannot be evicted may fill 1/4 of the KV budget
 
@@ -57,7 +57,7 @@ class ReuseDecision(NamedTuple):
     computed
         All other tokens.
     wording
-        Name of the pair of prompts, see :func:`~rksc_tot.policies.asks.wording`.
+        Name of the pair of prompts, see :func:`~rksc_tot.policies.asks.variant_name`.
     signals, gate
         What was measured on the branch, and the gate's value; None where too little was shared to try.
     audit
@@ -120,7 +120,7 @@ class PromptReuser:
         rotation, tree = self.rotation(), self._scheduler.tree
         source, target = _tokens(reference), _tokens(exact)
         shared = overlap(source, target)
-        name = wording(source, target, shared.source, shared.target, shared.length)
+        name = variant_name(source, target, shared.source, shared.target, shared.length)
         run = shared.after(min(rule.recompute, shared.length))
         rejected = ReuseDecision(False, None, run.head, 0, exact.end - run.head, name)
         if not tree.missing(exact):

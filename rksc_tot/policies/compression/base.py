@@ -80,7 +80,7 @@ class CompressionPolicy(Settings, ABC):
         """The name of the policy, or of its class if it has none."""
         return self.name or type(self).__name__
 
-    def told(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         """The name and all settings as JSON values."""
         return {"name": self.called, **self.model_dump(mode="json")}
 

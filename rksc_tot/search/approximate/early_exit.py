@@ -15,7 +15,7 @@ from rksc_tot.policies.early_exit.learn_then_test import alarm
 from rksc_tot.policies.ranking import rounded
 
 if TYPE_CHECKING:
-    from rksc_tot.search.approximate.settings import RKSC
+    from rksc_tot.search.approximate.rksc import RKSC
 
 Bounds = tuple[float, float]
 """The lowest and highest score of a verifier."""

@@ -1,4 +1,4 @@
-"""check_task says what is missing or wrong, and never raises for what the task does."""
+"""check_task reports missing and wrong parts of a task, and never raises for an error of the task."""
 
 import math
 

@@ -134,7 +134,7 @@ def test_a_refused_problem_is_an_error_of_one_sentence(args, says):
         (["compare", "game24", PUZZLE, "--held-out"], "problems and --held-out"),
         (["compare", "game24", "--puzzles", "no/such.csv"], "no/such.csv"),
         (["compare", "game24", PUZZLE, "--rows", "1-2"], "--rows 1-2 without a file"),
-        (["compare", "game24", PUZZLE, "--only", "nobody"], "no row 'nobody'"),
+        (["compare", "game24", PUZZLE, "--only", "unknown"], "no row 'unknown'"),
         (["compare", "game24", "--rows", "901-902"], "--rows 901-902 without a file - add --puzzles FILE"),
         (["solve", "no.such:Task", "p"], "task 'no.such:Task' cannot be imported: ModuleNotFoundError"),
         (["solve", "math:nothing", "p"], "task 'math:nothing' cannot be imported: AttributeError"),
@@ -444,7 +444,7 @@ def test_a_plain_function_as_a_verifier_gets_a_hint(own, name):
 
 def test_the_share_audited_has_one_default_and_it_is_shown():
     from rksc_tot.cli.options.search import SearchOptions
-    from rksc_tot.search.approximate.settings import RKSC
+    from rksc_tot.search.approximate.rksc import RKSC
 
     usual = RKSC().audit
     assert SearchOptions(sibling=0.9).rksc().audit == usual

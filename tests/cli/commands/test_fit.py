@@ -57,7 +57,7 @@ def test_a_fit_is_shown_and_written(monkeypatch, found):
 def test_a_fit_that_cannot_be_written_is_still_shown(monkeypatch, found):
     monkeypatch.setattr("rksc_tot.cli.engine.open_engine", lambda *_: player())
     monkeypatch.setattr(arborkv, "fit_arborkv", lambda *_, **options: found)
-    monkeypatch.setattr("rksc_tot.cli.commands.fit.check_writable", lambda out: None)  # whoever may not write to /dev
+    monkeypatch.setattr("rksc_tot.cli.commands.fit.check_writable", lambda out: None)  # /dev may be read-only
     done = run("fit", "arborkv", "game24", *PUZZLES, "--out", "/dev/full")
     assert done.exit_code == USAGE
     assert done.stderr == "error: '/dev/full' cannot be written: No space left on device\n"

@@ -1,4 +1,4 @@
-"""``rksc-tot run``: whole lines, each problem once, and a run that is gone on with equals one that was not interrupted."""
+"""``rksc-tot run``: complete lines, each problem once, and a resumed run equals an uninterrupted one."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""``rksc-tot run`` where files, streams and signals turn against it: no result is lost, and one sentence says what is wrong."""
+"""``rksc-tot run`` with failing files, streams and signals: no result is lost, and every error is one sentence."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""``--config FILE``: the options of a command from a file; what the command line gives goes before."""
+"""``--config FILE``: options of a command from a file, overridden by the command line."""
 
 import json
 from pathlib import Path

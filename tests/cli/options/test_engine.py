@@ -1,4 +1,4 @@
-"""``--compress``, ``--lossless`` and ``--offload``: what they mean to the engine, and what cannot work."""
+"""``--compress``, ``--lossless`` and ``--offload``: their effect on the engine, and impossible combinations."""
 
 import json
 from pathlib import Path
@@ -134,7 +134,7 @@ def test_a_policy_of_the_current_folder_is_found(opened):
     assert (memory["compress"].name, memory["compress"].budget, memory["compress"].sinks) == ("last", 99, 0)
 
 
-# -- what the engine is told ---------------------------------------------------------------------------------------------
+# -- what the engine is described ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -263,5 +263,5 @@ def test_resume_accepts_only_engine_options_with_the_same_results(opened, then, 
 
 
 def test_a_file_without_compression_settings_can_be_resumed():
-    told = EngineOptions().told(EngineOptions().opened_for())
-    assert told == {"model": "embedded", "device": "cpu", "dtype": "float32"}
+    described = EngineOptions().describe(EngineOptions().arguments_for())
+    assert described == {"model": "embedded", "device": "cpu", "dtype": "float32"}

@@ -1,11 +1,11 @@
-"""Whatever a user's code raises comes back with its name; what comes from outside passes."""
+"""Every exception of user code becomes an error with the name of the method; interrupts and cancellations pass."""
 
 import asyncio
 import threading
 
 import pytest
 
-from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code, named, shown
+from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code, error_text, shown
 from tests.patience import PATIENCE
 
 
@@ -68,7 +68,7 @@ async def test_a_requested_cancellation_passes():
 
 
 def test_a_value_whose_str_raises_can_be_shown():
-    assert named(Mute()) == "Mute: <Mute without a text>"
+    assert error_text(Mute()) == "Mute: <Mute without a text>"
     assert shown(Odd()) == "<Odd without a text>"
     assert shown(10**5000) == "<int without a text>"
-    named(ValueError("\ud800")).encode()
+    error_text(ValueError("\ud800")).encode()

@@ -18,7 +18,7 @@ def shared_engine():
 def engine(shared_engine):
     yield shared_engine
     shared_engine.clear()
-    assert shared_engine.usage.kv_bytes == 0  # nobody forgot a handle, or a copy
+    assert shared_engine.usage.kv_bytes == 0  # no handle or copy leaked
     shared_engine.check_integrity()
 
 

@@ -1,4 +1,4 @@
-"""A path without the KV of some tokens: what is left is as it was, and the original is not touched."""
+"""Copies of paths without the KV of some tokens: the rest of the KV and the original path are unchanged."""
 
 from importlib.resources import files
 
@@ -111,7 +111,7 @@ async def test_a_path_with_missing_kv_is_refused(engine, path):
     engine.clear()
     with engine.engine_thread.books():
         engine.cache.reduce(path.segment, [len(path.segment.slots) - 1])
-    with pytest.raises(ConfigError, match="does not fit - raise the KV budget"):
+    with pytest.raises(ConfigError, match="does not fit the KV budget - raise"):
         async with left_out(engine, [(path, range(0))]):
             pytest.fail("it was copied")
 
@@ -122,7 +122,7 @@ async def test_copies_compressed_during_the_block_are_an_error(engine, path):
             with engine.engine_thread.books():
                 engine.cache.reduce(copies[0].segment, [0, len(copies[0].segment.slots) - 1])
 
-    with pytest.raises(ConfigError, match="does not fit - raise the KV budget"):
+    with pytest.raises(ConfigError, match="does not fit the KV budget - raise"):
         await use()
 
 

@@ -1,4 +1,4 @@
-"""``fit_arborkv``: θ follows from the samples, how well it separates from problems it has not seen."""
+"""``fit_arborkv``: θ is fitted to all samples, its separation is measured on held-out problems."""
 
 import math
 
@@ -31,7 +31,7 @@ def made_up(problems, each=6, seed=0, slope=3.0):
 
 @pytest.fixture
 def sampled(monkeypatch):
-    """Make the searches give what a test wants; what an exception is wanted of raises it."""
+    """Replace the searches by given samples; an exception among them is raised."""
 
     def use(found):
         queue = iter(found)
@@ -111,8 +111,8 @@ def test_separation_is_unknown_if_a_fold_lacks_a_kind(engine, sampled):
     ("found", "says"),
     [
         ([[], []], "2 searches gave no answer with two thoughts or more"),
-        ([[Sample(1, 1, 1, False)] * 30], "of 30 thoughts that were left out, one at a time, 0 changed the outcome"),
-        ([[Sample(1, 1, 1, False)] * 30], "give more problems, or such as the search solves"),
+        ([[Sample(1, 1, 1, False)] * 30], "of 30 thoughts that were left out, 0 changed the outcome"),
+        ([[Sample(1, 1, 1, False)] * 30], "give more problems, or problems that the search solves"),
         (
             [[Sample(1, 1, 1, True)] * 30],
             "0 did not change the outcome; a fit needs 10 of each kind - give more problems, or other ones",

@@ -1,4 +1,4 @@
-"""What leaving thoughts out of a search does to its answers."""
+"""The effect of leaving out single thoughts on the answers of a search."""
 
 import math
 from collections import Counter

@@ -1,4 +1,4 @@
-"""What a block is worth, how a budget is shared out, and what stays within a block."""
+"""The value of blocks, the division of a budget, and the selection within a block."""
 
 import heapq
 import math

@@ -1,4 +1,4 @@
-"""θ by logistic regression, and the file it is kept in."""
+"""θ by logistic regression, and the file of a fit."""
 
 import datetime as dt
 import json

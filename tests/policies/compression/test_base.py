@@ -1,4 +1,4 @@
-"""Views, what becomes of a policy that returns nonsense, generators, and the choice by score."""
+"""Views, invalid selections, random streams, and selection by score."""
 
 from typing import ClassVar
 

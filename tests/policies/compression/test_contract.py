@@ -1,4 +1,4 @@
-"""What every registered compression policy must do, third-party ones included."""
+"""The contract of every registered compression policy, third-party ones included."""
 
 from typing import ClassVar
 
@@ -23,7 +23,7 @@ LAYERS, HEADS = 2, 3
 
 
 class EveryOther(PathPolicy):
-    """A policy of somebody else's: as far apart as can be."""
+    """A third-party policy: keeps evenly spaced tokens."""
 
     name: ClassVar[str] = "every_other"
 

@@ -1,4 +1,4 @@
-"""Who survives, how often, and together with whom. Bounds are of binomials, wide enough for all counts of a test at once."""
+"""Survival rates of Random Attention. Bounds are binomial, wide enough for all counts of a test together."""
 
 import math
 from itertools import pairwise

@@ -83,7 +83,7 @@ def test_a_rate_or_level_out_of_range_is_refused_with_its_value(name, value):
 
 
 def test_the_walk_accepts_a_bad_rule_with_probability_at_most_alpha():
-    """Of many walks over rules of known risk, at most about α accept one that errs more often than δ."""
+    """Among many walks over rules of known risk, a share of at most about α accepts a rule that errs more often than δ."""
     import random
 
     rng, delta, alpha = random.Random(0), 0.1, 0.1

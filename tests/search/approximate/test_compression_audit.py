@@ -1,4 +1,4 @@
-"""What a compression policy does to a search is looked at: thoughts written, and scores read, on reduced KV."""
+"""Audits of thoughts and scores on compressed KV."""
 
 import asyncio
 import random
@@ -117,7 +117,7 @@ def test_a_compressed_search_does_not_depend_on_other_searches(policy):
         first = solve("game24", "4 5 6 10", engine=engine, rksc=RKSC(audit=0.0), **SEARCH)
         assert first.ledger.compression.rows > 0
         engine.engine_thread.empty_inbox()
-        assert engine.usage.kv_bytes == 0  # nobody would ever read on from there
+        assert engine.usage.kv_bytes == 0  # the KV of a search with lossy compression is dropped
         solve("game24", "4 5 6 10", engine=engine, seed=1, **SEARCH)
         again = solve("game24", "4 5 6 10", engine=engine, rksc=RKSC(audit=0.0), **SEARCH)
         assert again.tree == first.tree
@@ -176,7 +176,7 @@ async def test_a_cancelled_search_leaves_no_kv(passes):
 
 
 class Answers:
-    """Answers each audit request with the given reply; raises it where it is a CacheError."""
+    """Answers each audit request with the given reply; raises it if it is a CacheError."""
 
     def __init__(self, *said):
         self.said, self.asked = list(said), []

@@ -1,4 +1,4 @@
-"""What tells one model from another, and early exits on the embedded model."""
+"""Fingerprints of models and tasks, and early exits on the embedded model."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Other phrasings of a prompt: who starts from them, what stays independent of them, what is marked as approximate."""
+"""Prompt variants: which branches start from them, and which nodes are marked as approximate."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The main job, end to end, on the model that ships."""
+"""End-to-end searches on the embedded model."""
 
 import asyncio
 import json

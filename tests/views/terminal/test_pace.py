@@ -1,4 +1,4 @@
-"""How often something is shown, by a clock that the test sets."""
+"""The rate limit, with a clock set by the test."""
 
 from rksc_tot.views.terminal.pace import Pace
 

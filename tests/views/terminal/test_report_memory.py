@@ -1,4 +1,4 @@
-"""What a report says of KV that was reduced, drafted on and copied back; nothing where there was none."""
+"""Lines of a report on compressed KV, drafts and offload; none if nothing happened."""
 
 import io
 

@@ -1,4 +1,4 @@
-"""What is shown of a run says what its tally says."""
+"""Progress and summary of a run agree with its tally."""
 
 import io
 import itertools

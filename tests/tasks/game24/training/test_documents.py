@@ -1,4 +1,4 @@
-"""What the embedded model is trained on: right, and never what was held out."""
+"""Training documents: correct targets, and no held-out puzzles or states."""
 
 import json
 import random

@@ -1,4 +1,4 @@
-"""Training is seeded, writes an ordinary folder, and its lenses learn what the recipe says."""
+"""Training is seeded, writes a ``from_pretrained`` folder, and has the targets of the recipe."""
 
 import json
 import math
@@ -67,7 +67,7 @@ def test_the_first_stage_ends_with_its_minutes(tmp_path, capsys, monkeypatch):
 
 
 def test_another_name_is_refused(tmp_path):
-    with pytest.raises(typer.BadParameter, match="'chess' is not a model"):
+    with pytest.raises(typer.BadParameter, match="'chess' is unknown"):
         train.main("chess", out=tmp_path)
 
 
@@ -114,8 +114,10 @@ def test_each_lens_has_its_targets(batch, recipe, verdicts, early):
 def test_the_swap_exchanges_hidden_states_at_one_layer_only(batch):
     model, entered = train.build_model(SMALL, 0).eval(), {}
     for layer in (3, 4):
-        watched = model.model.layers[layer - 1]
-        watched.register_forward_pre_hook(lambda _, given, layer=layer: entered.setdefault(layer, []).append(given[0]))
+        decoder_layer = model.model.layers[layer - 1]
+        decoder_layer.register_forward_pre_hook(
+            lambda _, given, layer=layer: entered.setdefault(layer, []).append(given[0])
+        )
     with torch.no_grad():
         train.read(model, batch, GATHER)
         train.read(model, batch, SMALL)

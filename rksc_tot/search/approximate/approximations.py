@@ -13,7 +13,7 @@ from rksc_tot.engine.base import Account, CompressingEngine, Engine, SharingEngi
 from rksc_tot.search.approximate.compression_audit import AUDIT, CompressionAudit
 from rksc_tot.search.approximate.early_exit import EarlyExit
 from rksc_tot.search.approximate.prompt_variants import PromptVariants, other_variants
-from rksc_tot.search.approximate.settings import RKSC
+from rksc_tot.search.approximate.rksc import RKSC
 from rksc_tot.search.approximate.sibling_merging import SiblingMerging
 
 
