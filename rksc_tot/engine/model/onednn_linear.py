@@ -114,7 +114,7 @@ class OneDNNWeights:
         self.layers = len(packed)
         self.left = sum(isinstance(module, nn.Linear) and module not in packed for module in model.modules())
         self.complete = all(
-            module in packed or isinstance(module, nn.Embedding) or all(p.dim() < 2 for p in module.parameters(False))
+            module in packed or isinstance(module, nn.Embedding) or not _has_matrix(module)
             for module in model.modules()
         )
 
@@ -122,6 +122,12 @@ class OneDNNWeights:
         """Put the packed layers where the stock ones are."""
         for parent, name, packed in self._places:
             setattr(parent, name, packed)
+
+
+def _has_matrix(module: nn.Module) -> bool:
+    """Whether a module itself has a weight matrix, be it packed by another library."""
+    matrices = [t for t in (*module.parameters(False), *module.buffers(False)) if t.dim() > 1 and t.dtype != torch.bool]
+    return bool(matrices) or hasattr(module, "in_features")
 
 
 Place = tuple[nn.Module, str, nn.Linear]
@@ -172,12 +178,23 @@ def worth_packing(model: nn.Module) -> bool:
 
 
 def _can_pack(layer: nn.Linear) -> bool:
+    """Whether a layer computes its output from plain weights on the CPU, and by nothing else.
+
+    Weights of other classes are quantized ones, say, whose products are their own affair.
+    """
+    weight = layer.weight
     return (
-        type(layer) is nn.Linear
-        and layer.weight.device.type == "cpu"
+        type(layer) is nn.Linear  # parametrizations are another class
+        and all(
+            type(t) in (Tensor, nn.Parameter)
+            and (t.layout, t.device.type, t.dtype) == (torch.strided, "cpu", weight.dtype)
+            for t in layer._parameters.values()
+            if t is not None
+        )
         and torch.backends.mkldnn.is_available()
-        and (layer.weight.dtype == torch.float32 or (layer.weight.dtype == torch.bfloat16 and computes_bfloat16()))
-        and not (layer._forward_hooks or layer._forward_pre_hooks)  # somebody watches this very module
+        and (weight.dtype == torch.float32 or (weight.dtype == torch.bfloat16 and computes_bfloat16()))
+        and "forward" not in vars(layer)  # wrapped, to fetch its weight from elsewhere, say
+        and not (layer._forward_hooks or layer._forward_pre_hooks)  # a hook watches this very module
     )
 
 
