@@ -85,14 +85,14 @@ class Answers:
 
     def why_none(self, rejections: Mapping[str, int]) -> str | None:
         """Why a search that ran to its end has no answer, None if the rejections explain it. After a dash: what to do next."""
-        if self.deepest():
+        if self.count_at_depth_limit():
             return too_deep(self._task.max_thoughts)
         pruned = next((node for node in self._tree if node.pruned is not None), None)
         if rejections or pruned is None:
             return None
         return f"every path was pruned (node {pruned.id}: {pruned.pruned}) - let the strategy keep more nodes"
 
-    def deepest(self) -> int:
+    def count_at_depth_limit(self) -> int:
         """Number of thoughts that end an incomplete path of length ``max_thoughts``."""
         most = self._task.max_thoughts
         return sum(node.count for node in self._tree if node.depth == most and not node.finished)

@@ -82,7 +82,7 @@ class ThoughtGenerator:
     names: tuple[object, ...]
     approximations: Approximations
 
-    async def draft(
+    async def generate(
         self, wanted: Sequence[tuple[Node, Path, int]], *, temperature: float | None, round: int
     ) -> tuple[list[CandidateThought], bool]:
         """Generate for each (node, path of the node, number of thoughts).
@@ -101,29 +101,29 @@ class ThoughtGenerator:
         starts = [(node, path, k, start) for node, path, k in wanted for start in await self._starts(node, k)]
         asked = [self._request(node, path, k, start, sampling, round) for node, path, k, start in starts]
         replies = iter(await self._replies([request for request in asked if isinstance(request, GenerateRequest)]))
-        drafts: list[CandidateThought] = []
+        candidates: list[CandidateThought] = []
         cut = False
         for (node, path, k, start), request in zip(starts, asked, strict=True):
             reply = next(replies) if isinstance(request, GenerateRequest) else request
             if isinstance(reply, ContextOverflow) and node.parent is None:
                 raise reply
             if isinstance(reply, ContextOverflow | str):
-                drafts.append(
+                candidates.append(
                     CandidateThought(node, path, "", "0", fault=reply if isinstance(reply, str) else str(reply))
                 )
                 continue
             cut = cut or any(completion.finish == "budget" for completion in reply)
             if self.task.mode == "propose":
-                drafts += self._proposed(node, path, k, reply, round)
+                candidates += self._proposed(node, path, k, reply, round)
             else:
-                drafts += self._sampled(node, path, start, reply, round)
-        return drafts, cut
+                candidates += self._sampled(node, path, start, reply, round)
+        return candidates, cut
 
     async def _starts(self, node: Node, k: int) -> list[Start]:
         variants = self.approximations.prompt_variants
         if variants is None or node.parent is not None or self.task.mode == "propose":
             return [Start(node._handle, True, range(k))]
-        return await variants.deal(node._handle, k)
+        return await variants.assign(node._handle, k)
 
     def _request(
         self, node: Node, path: Path, k: int, start: Start, sampling: Sampling, round: int

@@ -18,7 +18,7 @@ T = TypeVar("T")
 Limit = Literal["tokens", "nodes", "verifier_calls", "seconds", "kv_bytes"]
 LIMITS: tuple[Limit, ...] = get_args(Limit)
 OWN_BUDGET = "the budget"  # name of the budget of one search, in reasons
-DRAWN: tuple[Limit, Limit] = ("tokens", "nodes")  # each generated thought needs at least one of each
+PER_THOUGHT: tuple[Limit, Limit] = ("tokens", "nodes")  # each generated thought needs at least one of each
 
 
 class Limits:
@@ -113,14 +113,14 @@ class Limits:
             each.ledger.nodes += 1
         return True
 
-    def admit_draws(self, wanted: Sequence[tuple[T, int]]) -> list[tuple[T, int]]:
+    def admit_thoughts(self, wanted: Sequence[tuple[T, int]]) -> list[tuple[T, int]]:
         """The thoughts that may be generated, first come first served: as many as there are nodes or tokens left.
 
         Nothing is reserved, as searches share limits: :meth:`admit_node` decides on each node. Raises BudgetReached if
         nothing is left, or if verifier calls were cut before.
         """
         self._check()
-        scarce = min(DRAWN, key=self._left)
+        scarce = min(PER_THOUGHT, key=self._left)
         left = self._left(scarce)
         if left <= 0:
             self.stop(scarce)

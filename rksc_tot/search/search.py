@@ -192,11 +192,11 @@ class Search:
         if not wanted:
             return []
         with self.ledger.phase("expand"):
-            admitted = [(node, self.path(node), count) for node, count in self.limits.admit_draws(wanted)]
-            drafts, cut = await self.generator.draft(admitted, temperature=temperature, round=round)
+            admitted = [(node, self.path(node), count) for node, count in self.limits.admit_thoughts(wanted)]
+            candidates, cut = await self.generator.generate(admitted, temperature=temperature, round=round)
             if cut:
                 self.limits.cut_short()
-            children = self._tree_builder.build(drafts, merge)
+            children = self._tree_builder.build(candidates, merge)
             await self._approximations.audit(children)
             return children
 
@@ -331,8 +331,8 @@ class Search:
         check_task_works([self._tree_builder, self._answers], self.warn)
         if self.rejections and len(self.tree) == 1 and self.limits.stopped is None:
             self.warn("rejections", all_rejected(self.rejections))
-        if deepest := self._answers.deepest():
-            self.rejections[too_deep(self.max_depth)] += deepest
+        if too_long := self._answers.count_at_depth_limit():
+            self.rejections[too_deep(self.max_depth)] += too_long
         unanswered = not self.best.finished or self.answer(self.best) is None
         why_none = self._answers.why_none(self.rejections) if unanswered else None
         return self.limits.stopped or why_none or stopped

@@ -56,9 +56,9 @@ class TreeBuilder:
         """The first failure of the task on a thought, None if there was none."""
         self.rejections: Counter[str] = Counter()
 
-    def build(self, drafts: Iterable[CandidateThought], merge: bool) -> list[Node]:
+    def build(self, candidates: Iterable[CandidateThought], merge: bool) -> list[Node]:
         """The new nodes, in the order of the candidates. Rejected and merged candidates are counted and reported as events."""
-        waiting = deque(drafts)
+        waiting = deque(candidates)
         try:
             nodes = []
             while waiting:
@@ -66,17 +66,17 @@ class TreeBuilder:
                 nodes.append(self._place(waiting.popleft(), verdict))
             return [node for node in nodes if node is not None]
         finally:  # only left over if a callback raised
-            for draft in waiting:
-                self._release(draft.handle)
+            for candidate in waiting:
+                self._release(candidate.handle)
 
-    def _judge(self, draft: CandidateThought, merge: bool) -> tuple[AcceptedThought, Node | None] | str:
+    def _judge(self, candidate: CandidateThought, merge: bool) -> tuple[AcceptedThought, Node | None] | str:
         """The accepted thought and the node to merge it into (None: a new node), or why the candidate is rejected."""
-        if draft.fault is not None:
-            return draft.fault
-        found = accept_thought(self._task, self._problem, draft.path, draft.text, draft.finish)
+        if candidate.fault is not None:
+            return candidate.fault
+        found = accept_thought(self._task, self._problem, candidate.path, candidate.text, candidate.finish)
         if isinstance(found, str):
             return found
-        into = self._texts.get((draft.parent.id, found.thought.text, found.finished))
+        into = self._texts.get((candidate.parent.id, found.thought.text, found.finished))
         if into is None and merge and found.key is not None:
             try:
                 with calling_user_code("comparing two state_keys"):
@@ -85,68 +85,76 @@ class TreeBuilder:
                 return Fault(raised)
         return found, into
 
-    def _place(self, draft: CandidateThought, judged: tuple[AcceptedThought, Node | None] | str) -> Node | None:
+    def _place(self, candidate: CandidateThought, judged: tuple[AcceptedThought, Node | None] | str) -> Node | None:
         """Make a node of a candidate, merge it, or reject it. Returns the new node."""
         if isinstance(judged, Fault):
             self.fault = self.fault or judged
-        elif draft.fault is None:
+        elif candidate.fault is None:
             self.works = True
         if isinstance(judged, str):
-            self._reject(draft, judged)
+            self._reject(candidate, judged)
             return None
         found, into = judged
         if into is not None:
-            self._release(draft.handle)
-            self._merge(draft.parent, into, found.thought.text, draft.count)
+            self._release(candidate.handle)
+            self._merge(candidate.parent, into, found.thought.text, candidate.count)
             return None
         if (
-            found.thought.text.strip() != draft.text.strip()
+            found.thought.text.strip() != candidate.text.strip()
         ):  # the task changed the text: the path continues with its text
-            self._release(draft.handle)
-            draft = replace(draft, text=found.thought.text, handle=None, tokens=(), logprobs=())
+            self._release(candidate.handle)
+            candidate = replace(candidate, text=found.thought.text, handle=None, tokens=(), logprobs=())
         merging = None if found.thought is END else self._sibling_merging
-        if merging and (like := merging.like(draft.parent, found.finished, draft.handle)):
-            into, sigma = like
-            merging.take(found.path, f"{draft.parent.branch}.{draft.branch}", draft.handle, into, len(draft.tokens))
-            self._merge(draft.parent, into, found.thought.text, draft.count, sigma)
+        if merging and (similar := merging.most_similar(candidate.parent, found.finished, candidate.handle)):
+            into, sigma = similar
+            merging.merge(
+                found.path,
+                f"{candidate.parent.branch}.{candidate.branch}",
+                candidate.handle,
+                into,
+                len(candidate.tokens),
+            )
+            self._merge(candidate.parent, into, found.thought.text, candidate.count, sigma)
             return None
-        if draft.handle is None:
+        if candidate.handle is None:
             try:
-                draft = replace(draft, handle=self._engine.extend(draft.parent._handle, draft.text + draft.ending))
+                candidate = replace(
+                    candidate, handle=self._engine.extend(candidate.parent._handle, candidate.text + candidate.ending)
+                )
             except ContextOverflow as error:
-                self._reject(draft, str(error))
+                self._reject(candidate, str(error))
                 return None
         if not self._limits.admit_node():
-            self._release(draft.handle)
+            self._release(candidate.handle)
             return None
-        node = self._add(draft, found)
+        node = self._add(candidate, found)
         if merging:
-            merging.know(node)
+            merging.remember(node)
         self._emit(Added, node=node)
-        self._merge(draft.parent, node, node.text, draft.count - 1)
+        self._merge(candidate.parent, node, node.text, candidate.count - 1)
         return node
 
-    def _reject(self, draft: CandidateThought, reason: str) -> None:
-        self._release(draft.handle)
-        self._limits.ledger.rejected += draft.count
+    def _reject(self, candidate: CandidateThought, reason: str) -> None:
+        self._release(candidate.handle)
+        self._limits.ledger.rejected += candidate.count
         reason = str(reason)  # a plain str, as a Fault keeps its exception alive
-        self.rejections[reason] += draft.count
-        for _ in range(draft.count):
-            self._emit(Rejected, parent=draft.parent.id, text=draft.text, reason=reason)
+        self.rejections[reason] += candidate.count
+        for _ in range(candidate.count):
+            self._emit(Rejected, parent=candidate.parent.id, text=candidate.text, reason=reason)
 
-    def _add(self, draft: CandidateThought, found: AcceptedThought) -> Node:
-        parent = draft.parent
+    def _add(self, candidate: CandidateThought, found: AcceptedThought) -> Node:
+        parent = candidate.parent
         node = self._tree.add(
             parent,
-            branch=f"{parent.branch}.{draft.branch}" if parent.branch else draft.branch,
+            branch=f"{parent.branch}.{candidate.branch}" if parent.branch else candidate.branch,
             text=found.thought.text,
-            tokens=draft.tokens,
-            logprobs=draft.logprobs,
-            finish=draft.finish,
+            tokens=candidate.tokens,
+            logprobs=candidate.logprobs,
+            finish=candidate.finish,
             finished=found.finished,
-            exact=parent.exact and draft.exact,
+            exact=parent.exact and candidate.exact,
         )
-        node._thought, node._handle = None if found.thought is END else found.thought, draft.handle
+        node._thought, node._handle = None if found.thought is END else found.thought, candidate.handle
         self._texts[parent.id, node.text, node.finished] = node
         self.register(node, found)
         return node

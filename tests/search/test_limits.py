@@ -162,7 +162,7 @@ def test_the_reason_names_the_tighter_budget():
     for own, shared, named in ((3, 5, "the budget of 3 nodes"), (5, 3, "the run's budget of 3 nodes")):
         run = Limits(Budget(nodes=shared), Ledger(), name="the run's budget")
         limits = Limits(Budget(nodes=own), Ledger(), run=run)
-        assert limits.admit_draws([("a", 9)]) == [("a", 3)]
+        assert limits.admit_thoughts([("a", 9)]) == [("a", 3)]
         assert limits.stopped == f"{named} is used up"
         assert run.stopped == (limits.stopped if "run" in named else None)
 

@@ -46,7 +46,7 @@ def calibrate(
         from rksc_tot.evaluation.calibration.calibrate import calibrate as run
         from rksc_tot.policies.early_exit.learn_then_test import check_risk
         from rksc_tot.tasks import load_task
-        from rksc_tot.views.terminal.calibration import calibrated
+        from rksc_tot.views.terminal.calibration import calibration_report
 
         importable_here(task)
         chosen = load_task(task)
@@ -65,7 +65,7 @@ def calibrate(
         if as_json:
             print(calibration.model_dump_json())
         else:
-            Console().print(calibrated(calibration))
+            Console().print(calibration_report(calibration))
         calibration.save(out)
         if not as_json:
             Console().print(f"written to {out}", markup=False)

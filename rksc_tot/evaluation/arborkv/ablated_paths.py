@@ -13,7 +13,7 @@ from rksc_tot.engine.transformers_engine.handle import KVHandle
 
 
 @asynccontextmanager
-async def left_out(
+async def copies_without(
     engine: TransformersEngine, wanted: Sequence[tuple[KVHandle, range]]
 ) -> AsyncIterator[list[KVHandle]]:
     """Copy paths, each without the KV of a range of positions. The copies are dropped when the block ends.

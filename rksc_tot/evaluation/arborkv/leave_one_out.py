@@ -14,7 +14,7 @@ from rksc_tot.core.task import Path, Task
 from rksc_tot.core.tree import Node
 from rksc_tot.engine.transformers_engine.engine import TransformersEngine
 from rksc_tot.engine.transformers_engine.handle import KVHandle
-from rksc_tot.evaluation.arborkv.ablated_paths import left_out
+from rksc_tot.evaluation.arborkv.ablated_paths import copies_without
 from rksc_tot.search import Search
 from rksc_tot.search.expansion import CandidateThought
 from rksc_tot.search.task_calls import accept_thought, read_answer, read_verdict, validated, vote_of
@@ -75,16 +75,20 @@ async def _samples_at(search: Search, engine: TransformersEngine, tip: Tip) -> l
     features = [_features(engine, node, span, handles[-1]) for node, span in zip(nodes, spans, strict=True)]
     gaps = [range(0), *(span[:-1] for span in spans)]
     path = search.path(tip.node)
-    async with left_out(engine, [(handles[-1], gap) for gap in gaps]) as copies:
+    async with copies_without(engine, [(handles[-1], gap) for gap in gaps]) as copies:
         stand_ins = [tip.node.model_copy() for _ in copies]
         for stand_in, copy in zip(stand_ins, copies, strict=True):
             stand_in._handle = copy
-        drafts, _ = await search.generator.draft([(one, path, tip.k) for one in stand_ins], temperature=None, round=0)
-        for draft in drafts:
-            if draft.handle is not None:
-                engine.release(draft.handle)
+        candidates, _ = await search.generator.generate(
+            [(one, path, tip.k) for one in stand_ins], temperature=None, round=0
+        )
+        for candidate in candidates:
+            if candidate.handle is not None:
+                engine.release(candidate.handle)
     full, *others = (
-        answers_of(search.task, search.problem, path, [draft for draft in drafts if draft.parent is one])
+        answers_of(
+            search.task, search.problem, path, [candidate for candidate in candidates if candidate.parent is one]
+        )
         for one in stand_ins
     )
     if not full:
@@ -107,15 +111,15 @@ def _features(engine: TransformersEngine, node: Node, span: range, tip: KVHandle
     )
 
 
-def answers_of(task: Task, problem: Any, path: Path, drafts: Sequence[CandidateThought]) -> Counter[str]:
+def answers_of(task: Task, problem: Any, path: Path, candidates: Sequence[CandidateThought]) -> Counter[str]:
     """The answers among the candidates after a path, each with the number of its branches."""
     answers: Counter[str] = Counter()
-    for draft in drafts:
-        found = draft.fault or accept_thought(task, problem, path, draft.text, draft.finish)
+    for candidate in candidates:
+        found = candidate.fault or accept_thought(task, problem, path, candidate.text, candidate.finish)
         if not isinstance(found, str) and found.finished:
             answer, _ = read_answer(task, problem, found.path)
             if answer is not None:
-                answers[answer] += draft.count
+                answers[answer] += candidate.count
     return answers
 
 

@@ -57,7 +57,7 @@ class PromptVariants:
         self._names, self._warn = names, warn
         self._opened: list[tuple[Any, bool]] = []
 
-    async def deal(self, root: Any, k: int) -> list[Start]:
+    async def assign(self, root: Any, k: int) -> list[Start]:
         """Assign ``k`` branches in turn to the root's handle and the variants."""
         while self._prompts and len(self._opened) < k - 1 and not self._account.late:
             prompt = self._prompts.pop(0)

@@ -71,13 +71,13 @@ class SiblingMerging:
         self._task, self._problem, self._engine, self._account, self._rng = task, problem, engine, account, rng
         self._siblings: dict[int, list[Node]] = {}
         self._audited: list[MergedSibling] = []
-        self._taken: Counter[int] = Counter()  # by parent
+        self._merged: Counter[int] = Counter()  # by parent
 
-    def know(self, node: Node) -> None:
+    def remember(self, node: Node) -> None:
         """Remember a new node, to compare later siblings with it."""
         self._siblings.setdefault(node.parent or 0, []).append(node)
 
-    def like(self, parent: Node, finished: bool, handle: Any) -> tuple[Node, float] | None:
+    def most_similar(self, parent: Node, finished: bool, handle: Any) -> tuple[Node, float] | None:
         """The sibling most similar to the thought at ``handle`` and their σ, if σ ≥ τ; else None.
 
         A complete path is compared with complete paths only, an incomplete one with incomplete ones.
@@ -91,11 +91,11 @@ class SiblingMerging:
         alike = [(node, s) for node, s in zip(known, found, strict=True) if s is not None and s >= self._asks.tau]
         return max(alike, key=lambda pair: (pair[1], -pair[0].id), default=None)
 
-    def take(self, path: Path, branch: str, handle: Any, into: Node, tokens: int) -> None:
+    def merge(self, path: Path, branch: str, handle: Any, into: Node, tokens: int) -> None:
         """Count a merge, and keep its handle for an audit or release it. The first merge of a search is always audited."""
         row = self._account.ledger.sibling
         row.book_sharing(tokens)
-        self._taken[into.parent or 0] += 1
+        self._merged[into.parent or 0] += 1
         first = row.acted == 1 and self._audit > 0  # so that every search with merges has an audit
         if first or self._rng("audit", "sibling", branch).random() < self._audit:
             self._audited.append(MergedSibling(path, handle, into))
@@ -104,11 +104,11 @@ class SiblingMerging:
 
     async def audit(self) -> None:
         """Compare audited thoughts with the nodes that they were merged into. Warn if all siblings became one node."""
-        for parent, taken in self._taken.items():
-            if taken >= ENOUGH and len(self._siblings.get(parent, ())) == 1:
+        for parent, merged in self._merged.items():
+            if merged >= ENOUGH and len(self._siblings.get(parent, ())) == 1:
                 self._warn(
                     "siblings",
-                    f"sibling merging left one of {taken + 1} thoughts after node {parent}; raise tau, now {self._asks.tau:g}",
+                    f"sibling merging left one of {merged + 1} thoughts after node {parent}; raise tau, now {self._asks.tau:g}",
                 )
         audited, self._audited = self._audited, []
         if not audited:

@@ -10,7 +10,7 @@ from rksc_tot.evaluation.arborkv.fit import LEVEL, Fitted
 from rksc_tot.views.terminal.plain_text import one_line
 
 
-def fitted(found: Fitted) -> RenderableType:
+def fit_report(found: Fitted) -> RenderableType:
     """A table of θ and separation by feature, and the separation of the whole fit on held-out problems."""
     table = Table(box=None, pad_edge=False)
     table.add_column("feature")

@@ -13,7 +13,7 @@ from rksc_tot.policies.early_exit.cgee import EntropyStable, Margins, RivalStop,
 from rksc_tot.views.terminal.plain_text import one_line
 
 
-def calibrated(calibration: Calibration) -> RenderableType:
+def calibration_report(calibration: Calibration) -> RenderableType:
     """A table of the accepted rules with their savings and error bounds, and the reasons for rules that were not accepted."""
     table = Table(box=None, pad_edge=False)
     table.add_column("mechanism")

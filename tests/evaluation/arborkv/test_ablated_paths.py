@@ -10,7 +10,7 @@ from rksc_tot import load_engine
 from rksc_tot.core.errors import CacheError, ConfigError
 from rksc_tot.core.seeds import stream_keys
 from rksc_tot.engine.base import Account, GenerateRequest, LabelRequest, Sampling
-from rksc_tot.evaluation.arborkv.ablated_paths import left_out
+from rksc_tot.evaluation.arborkv.ablated_paths import copies_without
 from rksc_tot.evaluation.arborkv.fit import MEASURING
 from rksc_tot.tasks.game24.prompts import QUESTION
 
@@ -51,7 +51,7 @@ async def asked(engine, handles):
 
 async def test_a_copy_without_a_gap_gives_equal_logits(engine, path):
     before = await written(engine, [path])
-    async with left_out(engine, [(path, range(0))]) as copies:
+    async with copies_without(engine, [(path, range(0))]) as copies:
         assert await written(engine, copies) == before
         assert await asked(engine, copies) == await asked(engine, [path])
 
@@ -65,7 +65,7 @@ async def test_the_gap_is_not_attended_to_and_the_other_kv_is_unchanged(engine, 
     mask = torch.zeros(seen.shape).masked_fill(~seen, torch.finfo(torch.float32).min)
     with torch.inference_mode():
         logits = model(torch.tensor([tokens]), attention_mask=mask[None, None]).logits[0, -1]
-    async with left_out(engine, [(path, gap)]) as copies:
+    async with copies_without(engine, [(path, gap)]) as copies:
         [[(text, _, logprobs)]] = await written(engine, copies, temperature=0)
     log_p = logits.double().log_softmax(-1)
     assert logprobs[0] == pytest.approx(float(log_p.max()), abs=1e-4)
@@ -74,7 +74,7 @@ async def test_the_gap_is_not_attended_to_and_the_other_kv_is_unchanged(engine, 
 
 async def test_different_gaps_give_different_logits(engine, path):
     gaps = [range(path.prompt_end, path.length - 1), range(1, path.prompt_end)]
-    async with left_out(engine, [(path, range(0)), *((path, gap) for gap in gaps)]) as copies:
+    async with copies_without(engine, [(path, range(0)), *((path, gap) for gap in gaps)]) as copies:
         full, thought, prompt = await asked(engine, copies)
     assert max(abs(full[label] - thought[label]) for label in LABELS) > 0.01
     assert thought != prompt
@@ -82,7 +82,7 @@ async def test_different_gaps_give_different_logits(engine, path):
 
 async def test_the_original_path_is_unchanged(engine, path):
     before, held = await written(engine, [path]), engine.usage.kv_bytes
-    async with left_out(engine, [(path, range(path.prompt_end, path.length - 1))] * 3) as copies:
+    async with copies_without(engine, [(path, range(path.prompt_end, path.length - 1))] * 3) as copies:
         await written(engine, copies)
         assert engine.usage.kv_bytes > held
     engine.clear()
@@ -96,7 +96,7 @@ async def test_copies_are_dropped_when_the_block_ends_or_raises(engine, path):
     seen = []
 
     async def use():
-        async with left_out(engine, [(path, range(8, 12))]) as copies:
+        async with copies_without(engine, [(path, range(8, 12))]) as copies:
             seen.extend(copies)
             await written(engine, copies)
             raise ZeroDivisionError
@@ -112,13 +112,13 @@ async def test_a_path_with_missing_kv_is_refused(engine, path):
     with engine.engine_thread.books():
         engine.cache.reduce(path.segment, [len(path.segment.slots) - 1])
     with pytest.raises(ConfigError, match="does not fit the KV budget - raise"):
-        async with left_out(engine, [(path, range(0))]):
+        async with copies_without(engine, [(path, range(0))]):
             pytest.fail("it was copied")
 
 
 async def test_copies_compressed_during_the_block_are_an_error(engine, path):
     async def use():
-        async with left_out(engine, [(path, range(8, 12))]) as copies:
+        async with copies_without(engine, [(path, range(8, 12))]) as copies:
             with engine.engine_thread.books():
                 engine.cache.reduce(copies[0].segment, [0, len(copies[0].segment.slots) - 1])
 
@@ -131,7 +131,7 @@ async def test_no_room_for_the_copies_is_an_error_and_leaks_nothing():
         prompt = small.open(PROMPT, Account())
         await asked(small, [prompt])
         with pytest.raises(CacheError, match="raise the KV budget"):
-            async with left_out(small, [(prompt, range(0))] * 9):
+            async with copies_without(small, [(prompt, range(0))] * 9):
                 pytest.fail("it was copied")
         small.release(prompt)
         small.clear()
