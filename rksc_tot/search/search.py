@@ -203,14 +203,8 @@ class Search:
     async def rehydrate(self, nodes: Sequence[Node]) -> None:
         """Recompute the KV that a compression policy dropped from paths, so that later calls use the full KV.
 
-        Nodes that were generated from compressed KV keep ``exact=False``.
-
-        Raises
-        ------
-        ConfigError
-            If the engine has no compression policy, or a node's handle was released.
-        CacheError
-            If the KV budget is too small for the full KV.
+        Nodes that were generated from compressed KV keep ``exact=False``. Raises ConfigError if the engine has no compression
+        policy or a handle was released, and CacheError if the KV budget is too small for the full KV.
         """
         if not isinstance(self.engine, CompressingEngine):
             raise ConfigError(f"{self.engine.name} has no compression policy", hint="remove the call of rehydrate")
@@ -239,18 +233,9 @@ class Search:
     ) -> list[LabelScores | None]:
         """Answer label questions of a verifier, one a request; None if the time ran out.
 
-        A seeded share of the answers from compressed KV is audited on the full KV (``ledger.scores``).
-
-        Parameters
-        ----------
-        requests : sequence of LabelRequest
-        nodes : sequence of Node, optional
-            The node of each request. With it, passes may stop at a layer if the calibration allows it.
-
-        Raises
-        ------
-        ContextOverflow
-            If a path with its question does not fit the context.
+        ``nodes``: the node of each request. With it, passes may stop at a layer if the calibration allows it. A seeded share of
+        the answers from compressed KV is audited on the full KV (``ledger.scores``). Raises ContextOverflow if a path with its
+        question does not fit the context.
         """
         return await self._scoring.label(requests, nodes)
 
