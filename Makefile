@@ -32,7 +32,7 @@ tests: $(INSTALLED)
 
 # More random programs against the same invariants.
 slow: $(INSTALLED)
-	$(BIN)/pytest -m slow
+	$(BIN)/pytest -m "slow or hypothesis" --hypothesis-profile=many --numprocesses logical --maxprocesses 8 --dist worksteal
 
 coverage: $(INSTALLED)
 	$(BIN)/pytest --cov --cov-report=term

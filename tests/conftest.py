@@ -1,14 +1,38 @@
 import os
+import sys
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # a test with two threads takes no core from another test
 
 import pytest
 from hypothesis import settings
 
-settings.register_profile("steady", deadline=None, derandomize=True)
+settings.register_profile("steady", deadline=None, derandomize=True, max_examples=50)
+settings.register_profile("many", deadline=None, derandomize=True, max_examples=500)  # make slow
 settings.load_profile("steady")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def probe_once():
+    """Engines of one model share what its probe found (see tests/engine/known_probes.py)."""
+    with pytest.MonkeyPatch.context() as patch:
+        if "torch" in sys.modules:
+            from rksc_tot.engine.transformers_engine import build
+            from tests.engine.known_probes import known_probe
+
+            patch.setattr(build, "probe", known_probe)
+        yield
+
+
+@pytest.fixture
+def fresh_probe(monkeypatch):
+    """Engines probe their model, whatever is known of it."""
+    from rksc_tot.engine.transformers_engine import build
+    from tests.engine.known_probes import real_probe
+
+    monkeypatch.setattr(build, "probe", real_probe)
 
 
 @pytest.fixture(scope="session")

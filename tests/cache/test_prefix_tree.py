@@ -86,7 +86,9 @@ class Cache(RuleBasedStateMachine):
 def test_any_order_of_operations_leaves_the_books_in_order_and_evicts_what_a_look_at_everything_would(policy):
     run_state_machine_as_test(
         lambda: Cache(policy),
-        settings=settings(max_examples=80, stateful_step_count=50, deadline=None, derandomize=True),
+        settings=settings(
+            max_examples=settings.default.max_examples // 2, stateful_step_count=50, deadline=None, derandomize=True
+        ),
     )
 
 

@@ -13,8 +13,10 @@ from rksc_tot.evaluation.arborkv import fit as arborkv
 from rksc_tot.evaluation.arborkv.fit import MEASURING, Feature
 from rksc_tot.policies.compression.arborkv import ArborKV
 from rksc_tot.policies.compression.arborkv_fit import ArborFit
-from tests.evaluation.arborkv.conftest import PUZZLES, SEED
+from rksc_tot.strategies import BFS
 from tests.game24_player import player
+
+PUZZLES = ["4 5 6 10", "1 2 7 8", "4 5 9 9", "3 9 12 13"]
 
 
 def run(*args):
@@ -27,9 +29,19 @@ def file(found):
     return "f.json"
 
 
-def test_the_command_gives_the_result_of_the_function_and_depends_on_the_seed_only(found):
-    done = run("fit", "arborkv", "game24", *PUZZLES, "--seed", SEED, "--json")
+def test_the_command_passes_its_options_to_the_function_and_writes_the_result(monkeypatch, found):
+    asked = []
+
+    def fit_arborkv(task, problems, **options):
+        asked.append((task.name, problems, options["engine"], options["strategy"], options["seed"]))
+        return found
+
+    engine = player()
+    monkeypatch.setattr("rksc_tot.cli.engine.open_engine", lambda *_: engine)
+    monkeypatch.setattr(arborkv, "fit_arborkv", fit_arborkv)
+    done = run("fit", "arborkv", "game24", *PUZZLES, "--seed", 2, "--set", "k=9", "--json")
     assert done.exit_code == 0, done.output
+    assert asked == [("game24", PUZZLES, engine, BFS(b=5, k=9), 2)]
     record = json.loads(done.stdout)
     assert ArborFit.model_validate(record["fit"]) == ArborFit.load("arborkv.json") == found.fit
     assert tuple(record["interval"]) == found.interval

@@ -57,6 +57,7 @@ PAST_A_TILE = [
 SEVERAL_PROMPTS = [(129, [(0, 4), (0, 9)]), (200, [(0, 5), (0, 9), (0, 2)]), (40, [(0, 3)])]  # read as one, padded
 TWO_LEVELS = [(300, [(0, 160), (0, 150), (1, 4), (1, 7), (2, 3), (2, 5)]), (1100, [(0, 9), (0, 3)])]
 FORESTS = (PAST_A_TILE, SEVERAL_PROMPTS, TWO_LEVELS)
+TWO_LEVELS_OFTEN = ("llama", "mistral", "gpt2")  # in every run; the others are slow
 PHASES = (Phase.generate,)  # a tree is quickly read, and slowly shrunk
 
 
@@ -179,9 +180,16 @@ def check_no_bit_depends_on_the_way(family, trees):
         assert not capabilities.batch_invariant or together.unlike(way) == 0
 
 
-@pytest.mark.parametrize("trees", FORESTS)
+@pytest.mark.parametrize("trees", [PAST_A_TILE, SEVERAL_PROMPTS])
 def test_no_bit_of_a_row_depends_on_anything_but_its_path(family, trees):
     check_no_bit_depends_on_the_way(family, trees)
+
+
+@pytest.mark.parametrize("family", [
+    pytest.param(name, marks=() if name in TWO_LEVELS_OFTEN else pytest.mark.slow) for name in FAMILIES
+], indirect=True)  # fmt: skip
+def test_no_bit_of_a_row_depends_on_anything_but_its_path_where_prefixes_are_shared_on_two_levels(family):
+    check_no_bit_depends_on_the_way(family, TWO_LEVELS)
 
 
 @pytest.mark.slow

@@ -21,7 +21,7 @@ from rksc_tot.tasks.game24.tokenizer import build_tokenizer
 from tests.engine.conftest import SHAPE, llama
 from tests.engine.requests import ask, texts
 
-PUZZLES = ["4 5 6 10", "1 2 3 4", "2 5 8 11", "1 1 4 6", "1 1 3 8", "3 3 8 8", "2 3 5 12", "1 3 4 6"]
+PUZZLES = ["4 5 6 10", "1 2 3 4", "2 5 8 11", "1 1 4 6"]
 
 
 class Waiting(Job):
@@ -83,7 +83,7 @@ class World:
 # -- accounts ------------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(st.lists(st.integers(1, 12), min_size=2, max_size=9), st.integers(1, 16))
 def test_no_account_starves_and_no_row_of_a_pass_stays_free_while_somebody_waits(wants, rows):
     world = World()
@@ -99,7 +99,7 @@ def test_no_account_starves_and_no_row_of_a_pass_stays_free_while_somebody_waits
             assert waited[job] < longest
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(st.integers(2, 9), st.integers(1, 12), st.integers(1, 30))
 def test_accounts_that_want_the_same_get_the_same_but_for_one_job(accounts, want, rows):
     world = World()
@@ -144,7 +144,7 @@ def test_nobody_saves_up_for_later(rows):
     world = World()
     busy = world.add(1, paths=8)
     modest = world.add(1, paths=1)
-    for _ in range(200):  # both have all they want of nine rows, and almost of eight
+    for _ in range(100):  # both have all they want of nine rows, and almost of eight
         world.step(rows)
     modest.more(1, paths=100)
     got = [world.step(rows) for _ in range(8)]
@@ -179,8 +179,8 @@ def test_long_ones_share_what_they_may_have_and_short_ones_lack_nothing(longs, s
     assert max(got[job] for job in long) - min(got[job] for job in long) <= 1
 
 
-@settings(max_examples=25)
-@given(st.integers(1, 40), st.integers(1, 30))
+@settings(max_examples=15)
+@given(st.integers(1, 24), st.integers(1, 30))
 def test_a_long_one_goes_on_however_many_short_ones_there_are(shorts, rows):
     world = World()
     short = [world.add(1) for _ in range(shorts)]
@@ -293,7 +293,7 @@ async def test_long_prompts_share_a_pass(monkeypatch):
 @pytest.mark.parametrize("most", [48, 2048])
 def test_the_same_searches_make_the_same_passes(monkeypatch, most):
     async def run(engine, passes):
-        searches = [asolve("game24", p, engine=engine, strategy=BFS(b=2, k=6), verifier="lm_value") for p in PUZZLES]
+        searches = [asolve("game24", p, engine=engine, strategy=BFS(b=2, k=5), verifier="lm_value") for p in PUZZLES]
         found = await asyncio.gather(*searches)
         engine.clear()
         sizes = [list(rows.values()) for rows in passes]

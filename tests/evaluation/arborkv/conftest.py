@@ -1,7 +1,9 @@
 import pytest
 
 from rksc_tot import load_engine
+from rksc_tot.evaluation.arborkv import fit as arborkv
 from rksc_tot.evaluation.arborkv.fit import MEASURING, fit_arborkv
+from rksc_tot.strategies import BFS
 
 PUZZLES = ["4 5 6 10", "1 2 7 8", "4 5 9 9", "3 9 12 13"]
 SEED = 2
@@ -24,8 +26,11 @@ def engine(shared_engine):
 
 @pytest.fixture(scope="session")
 def found(shared_engine):
-    """A fit on the embedded model; it costs some seconds."""
+    """A fit on the embedded model, to fewer thoughts than a user may fit to; it costs some seconds."""
     seen = []
-    found = fit_arborkv("game24", PUZZLES, engine=shared_engine, seed=SEED, on_problem=seen.append)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(arborkv, "LEAST", 6)
+        options = {"engine": shared_engine, "strategy": BFS(b=3, k=12), "seed": SEED, "on_problem": seen.append}
+        found = fit_arborkv("game24", PUZZLES, **options)
     assert seen == PUZZLES
     return found

@@ -9,7 +9,7 @@ from rksc_tot import MockEngine, load_engine, solve
 from rksc_tot.core.errors import ConfigError, TaskError
 from rksc_tot.evaluation.arborkv import fit as arborkv
 from rksc_tot.evaluation.arborkv import leave_one_out as samples
-from rksc_tot.evaluation.arborkv.fit import LEAST, MEASURING, fit_arborkv, interval
+from rksc_tot.evaluation.arborkv.fit import MEASURING, fit_arborkv, interval
 from rksc_tot.evaluation.arborkv.leave_one_out import Sample
 from rksc_tot.policies.compression.arborkv import ArborKV
 from rksc_tot.policies.compression.arborkv_fit import ArborFit
@@ -51,7 +51,7 @@ def sampled(monkeypatch):
 def test_a_fit_is_found_on_the_embedded_model_and_holds_for_it(found, tmp_path):
     fit = found.fit
     assert (fit.problems, fit.task, fit.layers, fit.model) == (4, "game24", 8, "embedded")
-    assert fit.changed >= LEAST <= fit.samples - fit.changed
+    assert fit.changed >= 6 <= fit.samples - fit.changed
     assert fit.theta[0] > 0  # what the search thinks much of is missed
     low, high = found.interval
     assert 0.5 < low <= fit.separation <= high <= 1
@@ -154,7 +154,7 @@ def test_an_engine_without_kv_is_refused():
 def test_a_kv_budget_too_small_for_a_search_is_refused():
     with load_engine(compress=MEASURING, kv_budget="1MiB") as small:
         with pytest.raises(ConfigError, match="the KV of a search does not fit the KV budget - raise the KV budget"):
-            fit_arborkv("game24", PUZZLES, engine=small)
+            fit_arborkv("game24", PUZZLES[:1], engine=small)
         small.check_integrity()
 
 

@@ -6,7 +6,7 @@ from importlib.resources import files
 
 import pytest
 
-from rksc_tot import Budget, asolve, load_engine, solve
+from rksc_tot import Budget, asolve, load_engine, solve, solve_many
 from rksc_tot.strategies import BFS
 from rksc_tot.tasks.game24.task import Game24
 
@@ -31,6 +31,19 @@ def shape(tree):
     return [(n.parent, n.branch, n.text, n.tokens, n.count, n.pruned, round(n.score or 0, 3)) for n in tree]
 
 
+@pytest.fixture(scope="module")
+def found(engine):
+    """A search with the model's own value."""
+    engine.clear()
+    return solve("game24", PUZZLE, engine=engine, strategy=SEARCH, verifier="lm_value")
+
+
+def solved(engine, puzzles, **search):
+    """How many of them are solved, all searched together."""
+    run = solve_many("game24", puzzles, engine=engine, concurrency=len(puzzles), **search)
+    return sum(bool(outcome.result.correct) for outcome in run)
+
+
 def puzzles():
     text = (files("rksc_tot.tasks.game24") / "weights" / "held_out.json").read_text(encoding="utf-8")
     return json.loads(text)
@@ -42,15 +55,14 @@ def test_the_model_is_small_and_takes_the_fast_path(engine):
     assert engine.capabilities.route == "fast"
 
 
-def test_a_puzzle_is_solved_with_the_models_own_value(engine):
-    result = solve("game24", PUZZLE, engine=engine, strategy=SEARCH, verifier="lm_value")
-    assert result.correct
-    assert result.stopped == "finished"
-    assert result.tree[result.best].finished
+def test_a_puzzle_is_solved_with_the_models_own_value(found):
+    assert found.correct
+    assert found.stopped == "finished"
+    assert found.tree[found.best].finished
 
 
-def test_nothing_is_computed_twice_and_most_prefill_is_saved(engine):
-    ledger = solve("game24", PUZZLE, engine=engine, strategy=SEARCH, verifier="lm_value").ledger
+def test_nothing_is_computed_twice_and_most_prefill_is_saved(found):
+    ledger = found.ledger
     assert ledger.prefill_tokens == ledger.distinct_tokens > 0
     assert ledger.recomputed_tokens == 0
     assert ledger.prefill_saved >= 0.7
@@ -59,14 +71,14 @@ def test_nothing_is_computed_twice_and_most_prefill_is_saved(engine):
 
 
 def test_a_search_releases_all_kv(engine):
-    solve("game24", PUZZLE, engine=engine, strategy=SEARCH, verifier="lm_value")
+    solve("game24", PUZZLE, engine=engine, strategy=BFS(b=2, k=8), verifier="lm_value")
     engine.clear()
     assert engine.usage.kv_bytes == 0
 
 
 def test_the_same_seed_grows_the_same_tree_and_another_seed_another(engine):
     one, two, other = (
-        solve("game24", PUZZLE, engine=engine, strategy=SEARCH, verifier="lm_value", seed=seed).tree
+        solve("game24", PUZZLE, engine=engine, strategy=BFS(b=3, k=12), verifier="lm_value", seed=seed).tree
         for seed in (3, 3, 4)
     )
     assert shape(one) == shape(two)
@@ -74,7 +86,7 @@ def test_the_same_seed_grows_the_same_tree_and_another_seed_another(engine):
 
 
 def test_a_tree_does_not_depend_on_the_searches_beside_it(engine):
-    chosen = puzzles()["roots"][:6]
+    chosen = puzzles()["roots"][:3]
 
     async def crowd():
         return await asyncio.gather(
@@ -102,23 +114,14 @@ def test_eviction_changes_the_ledger_and_no_result():
 
 def test_most_held_out_puzzles_are_solved_at_first_answer(engine):
     sets = puzzles()
-    solved = {
-        name: sum(
-            bool(solve("game24", p, engine=engine, strategy=BFS(b=5, k=32), verifier="lm_value").correct)
-            for p in sets[name][:10]
-        )
-        for name in ("roots", "states")
-    }
-    assert solved["roots"] >= 7
-    assert solved["states"] >= 5
+    search = {"strategy": BFS(b=5, k=32), "verifier": "lm_value"}
+    assert solved(engine, sets["roots"][:10], **search) >= 7
+    assert solved(engine, sets["states"][:10], **search) >= 5
 
 
 def test_the_models_values_solve_more_than_random_values(engine):
     chosen = puzzles()["roots"][:10]
-    by_chance = sum(
-        bool(solve("game24", p, engine=engine, strategy=BFS(b=5, k=16), verifier="random").correct) for p in chosen
-    )
-    assert by_chance <= 4
+    assert solved(engine, chosen, strategy=BFS(b=5, k=16), verifier="random") <= 4
 
 
 @pytest.mark.parametrize("budget", [Budget(tokens=1), Budget(nodes=1), Budget(verifier_calls=1), Budget(tokens=300)])
