@@ -1,9 +1,8 @@
-"""Many searches at once: outcomes equal those of single searches, and one failure does not affect the others."""
+"""``solve_many``: results equal single searches, problems are read as searches start, and all handles are released."""
 
 import asyncio
 import gc
 import itertools
-import json
 import logging
 import random
 import signal
@@ -13,54 +12,22 @@ import threading
 import pytest
 
 from rksc_tot import engine as engines
-from rksc_tot.api.outcomes import Outcome, Problem
 from rksc_tot.api.solve import asolve, solve
-from rksc_tot.api.solve_many import PATIENCE, asolve_many, solve_many
+from rksc_tot.api.solve_many import asolve_many, solve_many
 from rksc_tot.core.budget import Budget
-from rksc_tot.core.errors import ConfigError, ContextOverflow, EngineError, TaskError
-from rksc_tot.core.task import function_task
+from rksc_tot.core.errors import ConfigError
 from rksc_tot.engine.mock.engine import MockEngine
 from rksc_tot.strategies import BFS, Strategy
 from tests import patience
+from tests.api.many_problems import SMALL, found, make_engine, make_task
 from tests.game24_player import player, write
 
 PUZZLES = ["4 5 6 10", "1 2 3 4", "2 5 8 11", "1 1 4 6", "1 1 3 8", "3 3 8 8"]
-SMALL = BFS(b=2, k=6)
-
-
-def make_task(**options):
-    options = {
-        "prompt": lambda problem: f"go {problem}\n",
-        "is_solution": lambda problem, path: len(path) == 2,
-    } | options
-    return function_task(**{"max_thoughts": 2} | options)
-
-
-def make_engine(**options):
-    return MockEngine(lambda text, rng: f"{rng.randrange(1000)}\n", **options)
-
-
-def found(outcomes):
-    return {outcome.problem: outcome.result.tree.to_records() for outcome in outcomes}
 
 
 def grown(result):
     """A tree without its numbers, which floating point may change in the last digits."""
     return result.path, [(n.branch, n.text, n.tokens, n.count, n.finished, n.pruned) for n in result.tree]
-
-
-def refusing(bad):
-    """A task that fails on some problems."""
-
-    def validate(problem):
-        if problem in bad:
-            raise ValueError("a bad one")
-        return problem
-
-    return make_task(validate=validate)
-
-
-# -- the same as one by one ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("concurrency", [1, 4, 32])
@@ -84,101 +51,6 @@ def test_settings_reach_every_search():
     options = {"strategy": BFS(b=1, k=2), "verifier": "random", "budget": Budget(nodes=9), "seed": 4}
     [outcome] = solve_many("game24", PUZZLES[:1], engine=player(), **options)
     assert outcome.result.settings == solve("game24", PUZZLES[0], engine=player(), **options).settings
-
-
-def test_an_outcome_has_the_given_id_or_its_position():
-    problems = ["a", Problem("b", "name"), Problem("c", 17), "d"]
-    outcomes = list(solve_many(make_task(), problems, engine=make_engine(), concurrency=1))
-    assert [(outcome.id, outcome.problem) for outcome in outcomes] == [(1, "a"), ("name", "b"), (17, "c"), (4, "d")]
-    for wrong in (None, 1.5, True, ("a",)):
-        with pytest.raises(ConfigError, match="the id is "):
-            Problem("a", wrong)
-
-
-# -- failures ------------------------------------------------------------------------------------------------------------
-
-
-def test_a_problem_that_fails_is_an_outcome_and_the_others_go_on():
-    engine = make_engine()
-    run = solve_many(refusing({3}), range(6), engine=engine, concurrency=2)
-    outcomes = {outcome.problem: outcome for outcome in run}
-    assert [p for p, outcome in outcomes.items() if outcome.failure] == [3]
-    assert outcomes[3].failure == "3 does not fit the task: ValueError: a bad one - run check_task for details"
-    assert isinstance(outcomes[3].error, TaskError)
-    assert outcomes[3].verdict == "refused"
-    assert (run.tally.finished, run.tally.refused, run.tally.failed) == (6, 1, 0)
-    assert (run.tally.stopped, engine.handles) == ("finished", 0)
-
-
-@pytest.mark.parametrize("error", [ZeroDivisionError("no"), SystemExit(0), asyncio.CancelledError(), GeneratorExit()])
-def test_any_error_of_a_plug_in_is_the_failure_of_its_problem(error):
-    class Leaves(Strategy):
-        async def run(self, search):
-            if search.problem == 1:
-                raise error
-
-    outcomes = {o.problem: o for o in solve_many(make_task(), range(3), engine=make_engine(), strategy=Leaves())}
-    assert [p for p, outcome in outcomes.items() if outcome.failure] == [1]
-    assert type(error).__name__ in outcomes[1].failure
-
-
-def test_a_check_that_raises_leaves_its_result_unchecked():
-    task = make_task(check=lambda problem, answer: 1 / 0 if problem == 1 else True)
-    run = solve_many(task, range(3), engine=make_engine())
-    assert {outcome.problem: outcome.result.correct for outcome in run} == {0: True, 1: None, 2: True}
-    assert run.tally.verdicts == {"right": 2, "unchecked": 1}
-    assert run.tally.solved == 2
-
-
-def test_an_engine_error_in_one_search_does_not_affect_the_others():
-    def breaks(text, rng):
-        return 1 / 0 if text.startswith("go 7\n") and text.count("\n") == 2 else f"{rng.randrange(1000)}\n"
-
-    engine = MockEngine(breaks)
-    outcomes = list(solve_many(make_task(), range(32), engine=engine, concurrency=32, strategy=SMALL))
-    [failed] = [outcome for outcome in outcomes if outcome.failure]
-    assert failed.problem == 7
-    assert isinstance(failed.error, EngineError)
-    assert len(failed.error.result.tree) > 1  # the best so far
-    rest = [outcome for outcome in outcomes if outcome.result]
-    assert found(rest) == found(
-        solve_many(make_task(), [p for p in range(32) if p != 7], engine=make_engine(), strategy=SMALL)
-    )
-    assert engine.handles == 0
-
-
-@pytest.mark.parametrize("concurrency", [1, 8])
-def test_an_engine_that_fails_in_every_search_ends_the_run(concurrency):
-    engine = make_engine()
-    run = solve_many(make_task(), range(10_000), engine=engine, concurrency=concurrency)
-    outcomes = iter(run)
-    while next(outcomes).id != 20:
-        pass
-    engine.close()
-    with pytest.raises(EngineError, match="closed"):
-        list(outcomes)
-    assert "closed" in run.tally.stopped
-    assert run.tally.failed <= max(PATIENCE, concurrency)
-    assert run.tally.not_started > 9900
-
-
-def test_problems_that_are_too_long_do_not_make_an_engine_count_as_broken():
-    engine = make_engine(context=30)
-    outcomes = list(solve_many(make_task(), ["x" * 40] * 20, engine=engine, concurrency=2))
-    assert {type(outcome.error) for outcome in outcomes} == {ContextOverflow}
-    assert len(outcomes) == 20
-
-
-def test_an_outcome_is_written_without_its_error():
-    [outcome] = solve_many(refusing({1}), [1], engine=make_engine())
-    record = json.loads(outcome.model_dump_json())
-    assert set(record) == {"id", "problem", "result", "failure", "refused"}
-    assert Outcome.model_validate(record).failure == outcome.failure
-    [outcome] = solve_many(make_task(), [1], engine=make_engine())
-    assert Outcome.model_validate_json(outcome.model_dump_json()).result.tree == outcome.result.tree
-
-
-# -- reading no more than is worked on -----------------------------------------------------------------------------------
 
 
 async def test_problems_are_read_as_searches_start():
@@ -259,9 +131,6 @@ def test_thousands_of_problems_leave_nothing_behind():
     assert run.tally.finished == 2400
     assert min(blocks[6:]) - max(blocks[:2]) < 800  # a thing kept of each problem would be 1000
     assert (engine.handles, engine.usage.kv_bytes) == (0, 0)
-
-
-# -- the end -------------------------------------------------------------------------------------------------------------
 
 
 def test_leaving_the_loop_early_cancels_running_searches_and_releases_all_handles():
@@ -373,9 +242,6 @@ async def test_two_runs_share_an_engine_and_each_warning_names_its_problem_once(
     assert caplog.records[-1].getMessage().startswith("check raised")
 
 
-# -- what is refused -----------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("problems", ["4 5 6 10", b"4", {"a": 1}, 7, None])
 def test_a_value_that_is_not_an_iterable_of_problems_is_refused(problems):
     with pytest.raises(ConfigError, match="give a list or another iterable of problems"):
@@ -408,13 +274,6 @@ def test_a_wrong_setting_is_refused_before_a_problem_is_read(options):
 def test_an_unknown_option_is_refused_by_the_called_function(start, wrong, says):
     with pytest.raises(ConfigError, match=f"^{start.__name__} {says}"):
         start(make_task(), [1], engine=make_engine(), **{wrong: 1})
-
-
-def test_zero_solved_is_reported_if_the_task_has_a_check():
-    for checked, solved in ((make_task(check=lambda problem, answer: True), 0), (make_task(), None)):
-        run = solve_many(checked, range(3), engine=make_engine(), budget=Budget(tokens=1))
-        assert {outcome.verdict for outcome in run} == {"unanswered"}
-        assert (run.tally.solved, run.tally.limited) == (solved, 3)
 
 
 def test_a_run_budget_with_kv_bytes_is_refused():

@@ -1,6 +1,5 @@
 """Accuracy against memory: points, reductions, and a search that is measured from its own start."""
 
-
 from benchmarks.common.report import flat
 from benchmarks.memory import curves
 from benchmarks.memory.curves import FULL, Curves, SearchRun, Setting, path_settings, search, tree_settings

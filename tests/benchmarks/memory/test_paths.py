@@ -1,4 +1,4 @@
-"""Long paths on a model that was written by hand and knows exactly what is kept."""
+"""Long paths on a handmade model that knows exactly the KV that is kept."""
 
 import numpy as np
 import pytest

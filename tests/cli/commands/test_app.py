@@ -1,94 +1,21 @@
+"""All commands: wrong usage and errors are one sentence, plug-ins go by name, and options reach the engine."""
+
 import asyncio
 import json
-import os
-import signal
 import subprocess
 import sys
-from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from rksc_tot import tasks
-from rksc_tot.cli.commands import app as cli
-from rksc_tot.cli.exits import FAILED, INTERRUPTED, NOT_SOLVED, USAGE
+from rksc_tot.cli.exits import INTERRUPTED, USAGE
 from rksc_tot.core.errors import ModelLoadError
-from rksc_tot.core.plugins import registry
-from rksc_tot.core.task import Question, Task
-from rksc_tot.core.tree import ReasoningTree
-from rksc_tot.engine.mock.engine import MockEngine
-from rksc_tot.evaluation import choose_contenders
-from rksc_tot.policies.compression.base import COMPRESSION_POLICIES
-from rksc_tot.strategies import BFS, STRATEGIES
-from rksc_tot.tasks import TASKS
-from rksc_tot.tasks.game24.task import Game24
-from rksc_tot.verifiers import VERIFIERS, verifier
-from tests.game24_player import player, write
+from tests.cli.commands.one_command import PUZZLE, assert_one_sentence, run
+from tests.game24_player import player
 
-PUZZLE = "4 5 6 10"
+pytestmark = pytest.mark.usefixtures("played")
+
 BEST = "best-of-n with an exact checker, at equal tokens"
-
-
-@pytest.fixture(autouse=True)
-def mock(monkeypatch):
-    monkeypatch.setattr("rksc_tot.cli.engine.open_engine", lambda *_: player())
-
-
-def run(*args):
-    return CliRunner().invoke(cli.app, [*args])
-
-
-def assert_one_sentence(result, code=FAILED):
-    assert result.exit_code == code, result.output
-    assert result.stderr.startswith("error: ")
-    assert result.stderr.count("\n") == 1
-    assert "Traceback" not in result.output
-    return result.stderr
-
-
-def test_a_solved_puzzle_shows_tree_path_answer_and_ledger():
-    result = run("solve", "game24", PUZZLE)
-    assert result.exit_code == 0, result.output
-    for part in (
-        "▶",
-        "(left: 24)",
-        "answer: ",
-        "(right)",
-        "shared, exact",
-        "tokens sampled",
-        "lm_value",
-        "k=32",
-    ):
-        assert part in result.stdout
-
-
-def test_with_json_stdout_has_only_json():
-    record = json.loads(run("solve", "game24", PUZZLE, "--json").stdout)
-    assert record["correct"] is True
-    assert record["settings"]["seed"] == 0
-    assert record["ledger"]["prefill_saved"] > 0
-    assert len(ReasoningTree.from_json(json.dumps(record["tree"]))) == record["ledger"]["nodes"] + 1
-
-
-def test_the_same_seed_gives_the_same_tree_and_another_seed_another():
-    one, same, other = (
-        json.loads(run("solve", "game24", PUZZLE, "--json", "--set", "k=3", "--seed", seed).stdout)["tree"]
-        for seed in "112"
-    )
-    assert one == same != other
-
-
-@pytest.mark.parametrize("strategy", ["bfs", "dfs", "beam", "cot", "self_consistency", "best_of_n"])
-@pytest.mark.parametrize("judge", ["likelihood", "random", "lm_value"])
-def test_every_strategy_runs_with_every_verifier(strategy, judge):
-    result = run("solve", "game24", PUZZLE, "--strategy", strategy, "--verifier", judge)
-    assert result.exit_code in (0, NOT_SOLVED), result.output
-
-
-def test_settings_of_the_strategy_override_the_usual_ones():
-    record = json.loads(run("solve", "game24", PUZZLE, "--json", "--set", "k=2", "--set", "b=1").stdout)
-    assert record["settings"]["strategy"] == {"name": "bfs", "b": 1, "k": 2}
 
 
 @pytest.mark.parametrize(
@@ -168,47 +95,6 @@ def test_no_model_is_loaded_for_arguments_that_are_wrong(monkeypatch, args):
     assert_one_sentence(run("solve", "game24", PUZZLE, *args), USAGE)
 
 
-@verifier
-def near(problem, path):
-    """How near the last thought is.
-
-    And more.
-    """
-    return 0.0
-
-
-class FirstWord(Task):
-    """Its question is about the last thought, so it cannot be asked at the root."""
-
-    def validate(self, problem):
-        return {"known": "word"}[problem]
-
-    def prompt(self, problem):
-        return f"{problem}\n"
-
-    def is_solution(self, problem, path):
-        return len(path) == 1
-
-    def question(self, problem, path):
-        return Question(f"is {path[-1].text} good", {"yes": 1.0, "no": 0.0})
-
-
-@pytest.fixture
-def first_word(monkeypatch):
-    monkeypatch.setattr(tasks, "load_task", lambda name: FirstWord())
-    judged = MockEngine(lambda text, rng: "hello\n", lambda text, question, labels: {"yes": 1.0})
-    monkeypatch.setattr("rksc_tot.cli.engine.open_engine", lambda *_: judged)
-
-
-def test_a_question_that_needs_a_thought_is_asked_of_thoughts(first_word):
-    record = json.loads(run("solve", "mine", "known", "--json").stdout)
-    assert (record["answer"], record["settings"]["verifier"]["name"]) == ("hello", "lm_value")
-
-
-def test_an_error_of_validate_refuses_the_problem(first_word):
-    assert "'unknown' does not fit the task: KeyError" in assert_one_sentence(run("solve", "mine", "unknown"))
-
-
 @pytest.mark.parametrize("error", [SystemExit(0), SystemExit(), GeneratorExit(), asyncio.CancelledError()])
 def test_no_exception_of_a_plug_in_ends_the_command_with_exit_code_0(monkeypatch, error):
     def leaves(self, problem):
@@ -218,44 +104,6 @@ def test_no_exception_of_a_plug_in_ends_the_command_with_exit_code_0(monkeypatch
     for args in (["solve", "game24", PUZZLE], ["compare", "game24", PUZZLE]):
         assert type(error).__name__ in assert_one_sentence(run(*args))
         assert run(*args, "--debug").exit_code == 1
-
-
-def test_an_error_of_a_question_is_reported_by_the_search(monkeypatch):
-    def leaves(self, problem, path):
-        raise SystemExit(0)
-
-    monkeypatch.setattr(Game24, "question", leaves)
-    assert "question raised SystemExit" in assert_one_sentence(run("solve", "game24", PUZZLE))
-
-
-def test_a_setting_that_is_wrong_within_a_search_is_an_error_not_wrong_usage(monkeypatch):
-    async def expands_nothing(self, search):
-        await search.expand([search.root], 0)
-
-    monkeypatch.setattr(BFS, "run", expands_nothing)
-    assert "k of at least 1" in assert_one_sentence(run("solve", "game24", PUZZLE), FAILED)
-
-
-def test_infinite_and_missing_numbers_are_strict_json():
-    def refuse(word):
-        raise AssertionError(word)
-
-    result = run("solve", "game24", PUZZLE, "--json", "--strategy", "dfs", "--set", "threshold=-1e999")
-    record = json.loads(result.stdout, parse_constant=refuse)
-    assert record["settings"]["strategy"]["threshold"] == "-inf"
-
-
-def test_a_broken_plug_in_is_listed_with_its_error_beside_the_others(monkeypatch):
-    points = [
-        EntryPoint("exits", "sys:exit", "g"),
-        EntryPoint("number", "math:pi", "g"),
-        EntryPoint("gone", "no:such", "g"),
-    ]
-    monkeypatch.setattr(registry, "entry_points", lambda group: points)
-    lines = dict(line.split(maxsplit=1) for line in run("tasks").stdout.splitlines())
-    assert all(lines.pop(point.name).startswith("(task ") for point in points)
-    assert lines
-    assert not any(line.startswith("(") for line in lines.values())
 
 
 def test_ctrl_c_during_imports_is_one_sentence():
@@ -276,43 +124,6 @@ def test_any_error_is_a_sentence_and_a_traceback_only_with_debug(monkeypatch, er
     assert run("solve", "game24", PUZZLE, "--debug").exception is error
 
 
-@pytest.mark.parametrize(
-    ("limit", "said"), [(["--max-nodes", "3"], "budget of 3 nodes"), (["--max-kv", "0.2kB"], "budget of 200 KV bytes")]
-)
-def test_a_budget_that_ends_the_search_keeps_the_best_so_far(limit, said):
-    result = run("solve", "game24", PUZZLE, *limit)
-    assert result.exit_code == NOT_SOLVED
-    assert said in result.stdout
-    assert "1. " in result.stdout
-
-
-@pytest.mark.parametrize("reply", ["", "[bold]x[/]\n", "\x1b[2J\n", "x" * 500, "\ufffd\n"])
-def test_useless_replies_end_in_no_answer_not_in_an_error(monkeypatch, reply):
-    monkeypatch.setattr("rksc_tot.cli.engine.open_engine", lambda *_: player(lambda text, rng: reply))
-    result = run("solve", "game24", PUZZLE)
-    assert result.exit_code == NOT_SOLVED
-    assert "no answer" in result.stdout
-    assert "\x1b" not in result.stdout
-
-
-def test_ctrl_c_ends_with_the_best_so_far_and_130(monkeypatch):
-    calls = []
-
-    def interrupted(text, rng):
-        calls.append(text)
-        if len(calls) == 60:
-            os.kill(os.getpid(), signal.SIGINT)
-        return write(text, rng)
-
-    before = signal.getsignal(signal.SIGINT)
-    monkeypatch.setattr("rksc_tot.cli.engine.open_engine", lambda *_: player(interrupted))
-    result = run("solve", "game24", PUZZLE)
-    assert result.exit_code == INTERRUPTED
-    assert "1. " in result.stdout
-    assert "interrupted" in result.stdout
-    assert signal.getsignal(signal.SIGINT) is before
-
-
 def test_ctrl_c_in_a_comparison_shows_the_rows_that_are_done(monkeypatch):
     engines = []
 
@@ -326,48 +137,6 @@ def test_ctrl_c_in_a_comparison_shows_the_rows_that_are_done(monkeypatch):
     result = run("compare", "game24", PUZZLE, "--json")
     assert result.exit_code == INTERRUPTED
     assert [row["strategy"] for row in json.loads(result.stdout)["rows"]] == ["CoT greedy"]
-
-
-@pytest.mark.parametrize(
-    ("command", "names"),
-    [("tasks", TASKS), ("strategies", STRATEGIES), ("verifiers", VERIFIERS), ("policies", COMPRESSION_POLICIES)],
-    ids=lambda x: str(x)[:9],
-)
-def test_lists_name_everything_with_a_line_each(command, names):
-    lines = [line for line in run(command).stdout.splitlines() if not line.startswith(" ")]
-    assert [line.split(maxsplit=1)[0] for line in lines] == names.names()
-    assert all(len(line.split(maxsplit=1)) == 2 for line in lines)
-
-
-def test_every_setting_that_can_be_set_is_listed_with_its_default_and_range():
-    said = run("strategies").stdout
-    for name in STRATEGIES.names():
-        for setting, default in STRATEGIES.make(name).model_dump().items():
-            assert f"{setting}={default!r}  " in said
-    said = run("policies").stdout
-    for name in COMPRESSION_POLICIES.names():
-        for setting in {*type(COMPRESSION_POLICIES.make(name)).model_fields} - {"seed"}:
-            assert f" {setting}=" in said
-    assert "theta=[1.0,0.0,1.0]  list of 3: weights of search value, boundary entropy and attention\n" in said
-    assert "fit=None  file: output of `rksc-tot fit arborkv`" in said
-    said = run("strategies").stdout
-    assert "k=5  whole number, at least 1, at most 1000000: thoughts generated after each state" in said
-    assert "reduce='mean'  mean or sum" in said
-    assert "usual bfs: b=5, k=32" in run("tasks").stdout
-    assert "longest=400" in run("verifiers").stdout
-
-
-def test_a_verifier_made_of_a_function_is_listed_by_what_the_function_says(monkeypatch):
-    monkeypatch.setattr(registry, "entry_points", lambda group: [EntryPoint("mine", f"{__name__}:near", group)])
-    said = run("verifiers").stdout
-    assert "mine        How near the last thought is.\n" in said
-    assert "0x" not in said
-
-
-def test_every_row_of_a_comparison_can_be_chosen_by_the_label_it_is_listed_with():
-    for task in ("game24", "game24-chain"):
-        labels = run("compare", task, "--list").stdout.splitlines()
-        assert labels == [contender.label for contender in choose_contenders(task)]
 
 
 def test_a_problem_without_quotes_gets_a_hint():
@@ -461,22 +230,6 @@ def test_the_current_folder_is_imported_only_for_module_and_attribute(own):
     before = [*sys.path]
     run("solve", "game24", PUZZLE)
     assert sys.path == before
-
-
-def test_an_ascii_terminal_is_no_error():
-    code = "from rksc_tot.cli import engine, main\nfrom tests.game24_player import player\n"
-    code += "engine.open_engine = lambda *_: player()\nmain()"
-    environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
-    done = subprocess.run(
-        [sys.executable, "-c", code, "solve", "game24", PUZZLE],
-        capture_output=True,
-        text=True,
-        env=environment,
-        check=False,
-        cwd=Path(__file__).parents[3],
-    )
-    assert done.returncode == 0, done.stderr
-    assert "answer: " in done.stdout
 
 
 def test_budget_and_eviction_reach_the_engine(monkeypatch):
