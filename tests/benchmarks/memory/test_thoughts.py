@@ -2,8 +2,6 @@
 
 import re
 
-import pytest
-
 from benchmarks.memory import thoughts
 from benchmarks.memory.lossless import alone
 from benchmarks.memory.recall import NONE, fact
@@ -12,12 +10,6 @@ from rksc_tot import RKSC, solve
 from rksc_tot.core.task import Path, Thought
 from rksc_tot.policies.compression.arborkv import ArborKV
 from rksc_tot.strategies import BFS
-
-
-@pytest.fixture(autouse=True)
-def narrow(monkeypatch):
-    """A search of a third of the thoughts is enough here."""
-    monkeypatch.setattr(thoughts, "STRATEGY", BFS(b=2, k=6))
 
 
 def told(level, *words):
@@ -55,7 +47,8 @@ def test_where_nothing_may_go_there_is_no_room():
     assert found["held_bytes"] <= 500 * 2560
 
 
-def test_what_decides_between_thoughts_depends_on_nothing_but_them():
+def test_what_decides_between_thoughts_depends_on_nothing_but_them(monkeypatch):
+    monkeypatch.setattr(thoughts, "STRATEGY", BFS(b=2, k=8))
     with thoughts.engine() as engine:
         found = [
             solve(LongThoughts(), problems(2)[1], engine=engine, strategy=thoughts.STRATEGY, verifier=by_chance(),
