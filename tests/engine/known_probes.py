@@ -17,13 +17,14 @@ found = {}  # by model and settings: capabilities, and why there is no lens
 real_probe = probe.probe
 
 
+def checksum(tensor):
+    return zlib.crc32(tensor.detach().cpu().reshape(-1).contiguous().view(torch.uint8).numpy())
+
+
 def identity(model, packed):
     """Everything that the probe depends on, but for the code."""
     tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
-    weights = tuple(
-        (name, tensor.dtype, tensor.device, zlib.crc32(tensor.detach().cpu().contiguous().view(torch.uint8).numpy()))
-        for name, tensor in tensors.items()
-    )
+    weights = tuple((name, tensor.dtype, tensor.device, checksum(tensor)) for name, tensor in tensors.items())
     changed = {type(module) for module in model.modules() if "forward" in vars(module) or module._forward_hooks}
     return None if changed else (type(model), model.config.to_json_string(), weights, packed, torch.get_num_threads())
 
@@ -40,9 +41,7 @@ def known_probe(model, arena, *, packed=False):
     hf_compat.register()
     if capabilities.layers:
         forward.take("mask")
-        forward.lens = find_lens(
-            forward.model, probe._sample_ids(model.config.get_text_config().vocab_size)[: probe.TRUNK]
-        )
+        forward.lens = find_lens(forward.model, list(range(1, 1 + probe.TRUNK)))
     forward.no_lens = no_lens
     forward.take(capabilities.route)
     return forward, capabilities
