@@ -11,7 +11,7 @@ from rksc_tot.engine.model.logit_lens import LogitLens
 from rksc_tot.engine.transformers_engine.handle import KVHandle
 from rksc_tot.policies.asks import PromptReuse
 from rksc_tot.policies.early_exit.cgee import Margins
-from tests.engine.attention.test_exactness_bit import HOT, ONE_SET, PER_HEAD, unshadowed
+from tests.engine.attention.random_program import HOT, ONE_SET, PER_HEAD, unshadowed
 
 LABELS = ("yes", "no")
 POLICIES = {name: policy for name, policy in {**PER_HEAD, **ONE_SET}.items() if "arborkv" not in name}
