@@ -143,7 +143,20 @@ def overhead(found: Found) -> list[str]:
         mark("Bytes a node:", figures.get("bytes_per_node"), most=2048),
         f"Resident memory grows by {number(figures.get('problems.rss_growth_mib'))} MiB from 1,000 to 10,000 problems on the"
         " mock engine.",
+        *_engine_memory(figures),
     )  # fmt: skip
+
+
+def _engine_memory(figures: Figures) -> list[str]:
+    if "engine.searches" not in figures:
+        return []
+    grown = ", ".join(number(figures[f"engine.rss_growth_mib.{n}"]) for n in parts(figures, "engine.rss_growth_mib"))
+    arena, over = number(figures["engine.arena_mib"]), number(figures["engine.arena_over_peak"])
+    first = f"{figures['engine.searches']} searches on one engine with a KV budget of 4 MiB"
+    return [
+        f"{first}: resident memory grows by {grown} MiB from batch to batch.",
+        f"The arena takes {arena} MiB, {over} times the peak of resident KV.",
+    ]
 
 
 SECTIONS = (

@@ -9,6 +9,11 @@ sizes, without the thoughts themselves: their texts, token ids and log-probabili
 
 ``problems.rss_mib.N``: resident memory of the process after N small problems, searched 32 at a time by ``solve_many`` and
 forgotten as they finish; ``problems.rss_growth_mib``: how much it grew between the two.
+
+``engine``: the same on the real engine and the embedded model. 300 searches of four puzzles, in batches by ``solve_many`` on one
+engine with a KV budget of 4 MiB. ``engine.rss_growth_mib.N``: how much resident memory grew in batch N; the first batch warms up
+and is not counted. ``engine.total_growth_mib``: in all batches but the first. ``engine.arena_mib``: tensors that hold KV at the
+end; ``engine.peak_kv_mib``: most KV that was resident at once; ``engine.arena_over_peak``: the first over the second.
 """
 
 from __future__ import annotations
@@ -21,11 +26,12 @@ import sys
 import time
 import tracemalloc
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from benchmarks.common.report import Quick, Report
-from rksc_tot import solve_many
+from rksc_tot import load_engine, solve_many
 from rksc_tot.api.result import Result
 from rksc_tot.api.solve import solve
 from rksc_tot.core.budget import Budget
@@ -40,6 +46,8 @@ DEPTH, K = 10, 10
 CONCURRENCY = 32
 MIB = 1 << 20
 REPEATS = 3
+PUZZLES = ("4 5 6 10", "1 2 3 4", "2 5 8 11", "3 3 8 8")
+KV_BUDGET = 4 * MIB
 
 
 class TimedEngine(MockEngine):
@@ -123,8 +131,35 @@ def resident_after(marks: Sequence[int]) -> Iterator[float]:
             yield resident_mib()
 
 
+def engine_memory(batches: int, searches: int) -> dict[str, Any]:
+    """Memory of one engine that makes ``searches`` searches in each of so many batches."""
+    resident = []
+    with load_engine(kv_budget=KV_BUDGET) as engine:
+        for _ in range(batches):
+            outcomes = solve_many(
+                "game24", (PUZZLES[n % len(PUZZLES)] for n in range(searches)), engine=engine, concurrency=8,
+                strategy=BFS(b=5, k=8),
+            )  # fmt: skip
+            for outcome in outcomes:
+                if outcome.result is None:
+                    raise RuntimeError(f"problem {outcome.id} was not searched: {outcome.failure}")
+            gc.collect()
+            resident.append(resident_mib())
+        arena = engine.forward.arena
+        held, peak = arena.rows * arena.bytes_per_row / MIB, engine.cache.pool.peak * arena.bytes_per_row / MIB
+    return {
+        "searches": batches * searches,
+        "rss_growth_mib": {str(n): round(b - a, 1) for n, (a, b) in enumerate(pairwise(resident), 2)},
+        "total_growth_mib": round(resident[-1] - resident[0], 1),
+        "arena_mib": round(held, 2),
+        "peak_kv_mib": round(peak, 2),
+        "arena_over_peak": round(held / peak, 2),
+    }
+
+
 def measure(quick: bool) -> dict[str, Any]:
     """All figures; times are medians of interleaved runs."""
+    engine = engine_memory(*((2, 4) if quick else (6, 50)))
     sizes = (1000, 10_000) if quick else (1000, 10_000, 100_000)
     marks = (100, 1000) if quick else (1000, 10_000)
     milliseconds_a_node(100)  # imports and caches
@@ -144,6 +179,7 @@ def measure(quick: bool) -> dict[str, Any]:
             "rss_mib": {str(mark): round(found, 1) for mark, found in zip(marks, resident, strict=True)},
             "rss_growth_mib": round(resident[-1] - resident[0], 1),
         },
+        "engine": engine,
     }
 
 

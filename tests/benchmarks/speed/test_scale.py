@@ -5,7 +5,16 @@ import random
 import pytest
 
 from benchmarks.speed import scale
-from benchmarks.speed.scale import TimedEngine, grown, kept_bytes, resident_after, thought_bytes, write
+from benchmarks.speed.scale import (
+    KV_BUDGET,
+    TimedEngine,
+    engine_memory,
+    grown,
+    kept_bytes,
+    resident_after,
+    thought_bytes,
+    write,
+)
 from rksc_tot.core.tree import ReasoningTree
 from rksc_tot.engine.mock.engine import MockEngine
 
@@ -55,6 +64,15 @@ def test_a_problem_that_fails_is_not_counted_as_searched(monkeypatch):
     monkeypatch.setattr(scale, "write", fails)
     with pytest.raises(RuntimeError, match=r"problem 1 was not searched: .*the writer"):
         list(resident_after((3,)))
+
+
+def test_the_arena_of_the_engine_stays_within_its_budget_and_growth_is_counted_from_the_second_batch():
+    figures = engine_memory(3, 2)
+    assert figures["searches"] == 6
+    assert list(figures["rss_growth_mib"]) == ["2", "3"]
+    assert figures["total_growth_mib"] == pytest.approx(sum(figures["rss_growth_mib"].values()), abs=0.2)
+    assert 0 < figures["peak_kv_mib"] <= figures["arena_mib"] <= KV_BUDGET / 2**20
+    assert figures["arena_over_peak"] >= 1
 
 
 def test_what_the_writer_writes_has_one_length():
