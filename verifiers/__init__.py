@@ -1,4 +1,4 @@
-"""Verifiers: who scores a node."""
+"""Verifiers, which score nodes."""
 
 from rksc_tot.verifiers.base import VERIFIERS, Verifier
 from rksc_tot.verifiers.function import FunctionVerifier, verifier

@@ -1,9 +1,8 @@
-"""What a verifier is, and which there are.
+"""The base class and the registry of verifiers.
 
-The short way to write one is the ``@verifier`` decorator on a function of (problem, path), see
-:mod:`rksc_tot.verifiers.function`. A class is for verifiers that need the search: its engine, its tree, several nodes at
-once. Name it in ``VERIFIERS``, or in the entry-point group ``rksc_tot.verifiers`` of your own package; the tests in
-``tests/verifiers`` then run it through the contract.
+For a function of (problem, path), use the decorator ``@verifier``, see :mod:`rksc_tot.verifiers.function`. Write a class if the
+verifier needs the search: its engine, its tree, or several nodes at once. Add it to ``VERIFIERS``, or to the entry-point group
+``rksc_tot.verifiers`` of your package. The contract tests in ``tests/verifiers`` then cover it.
 """
 
 from __future__ import annotations
@@ -24,9 +23,10 @@ from rksc_tot.search.scoring import Score
 
 
 class Verifier(Settings):
-    """Scores nodes; higher is better. Holds no state: one object serves many searches.
+    """Scores nodes; higher is better. Verifiers are stateless: one object serves many searches.
 
-    ``name``: for messages and reports. ``free``: whether it asks nobody, so that its scores are no verifier calls.
+    * ``name``: the name in messages and reports.
+    * ``free``: whether scores need no forward pass, so that they do not count as verifier calls.
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
@@ -37,25 +37,25 @@ class Verifier(Settings):
     async def score(self, search: Search, nodes: Sequence[Node]) -> Sequence[Score]:
         """One entry for each node, in order.
 
-        * a finite number: the score (True is 1, False 0);
+        * a finite number: the score (True is 1, False is 0);
         * an :class:`~rksc_tot.search.scoring.Assessment`: the score with label probabilities, exit layer and exactness, which
           the search writes to the node;
-        * a VerifierError: why this node could not be scored; the node is pruned;
-        * None: the time ran out before its turn.
+        * a VerifierError: why the node could not be scored; the node is pruned;
+        * None: the time ran out.
 
-        Raising ends the search.
+        An exception ends the search.
         """
         raise NotImplementedError
 
     def bounds(self, search: Search, node: Node) -> tuple[float, float] | None:
-        """The lowest and the highest score a node can get; None where that is not known, and the node is always asked about.
+        """The lowest and highest score that a node can get. None if unknown; verify skip then never skips the node.
 
-        Siblings that go unverified (:mod:`rksc_tot.policies.early_exit.cgee`) are scored between the two.
+        Skipped siblings (:mod:`rksc_tot.policies.early_exit.cgee`) get a score between the two.
         """
         return None
 
     def failure(self, node: Node, what: object, hint: str = "") -> VerifierError:
-        """The error that says what went wrong with a node; where user code raised, that is its cause."""
+        """The error for a node that could not be scored. An exception of user code becomes its cause."""
         error = VerifierError(f"verifier {self.name!r} failed on node {node.id}: {what}", hint=hint)
         error.__cause__ = what.error if isinstance(what, UserCodeError) else None
         return error
@@ -64,9 +64,9 @@ class Verifier(Settings):
 async def ask_labels(
     search: Search, requests: Sequence[LabelRequest], nodes: Sequence[Node] | None = None
 ) -> list[LabelScores | ContextOverflow | None]:
-    """Label probabilities of all requests, None where the time ran out; ``nodes`` as in :meth:`Search.label`.
+    """Label probabilities of all requests, None if the time ran out. ``nodes``: as in :meth:`Search.label`.
 
-    Where one overflows the context, the others are asked again without it.
+    If a request overflows the context, all requests are sent again one by one.
     """
     if not requests:
         return []
@@ -82,7 +82,7 @@ async def ask_labels(
 
 
 def label_shares(reply: LabelScores) -> dict[str, float]:
-    """What a node keeps of a reply: the probability of each label, and ``outside`` where that was read."""
+    """The probability of each label and, if it was read, ``outside``."""
     outside = {} if reply.outside is None else {"outside": reply.outside}
     return {**reply.probabilities, **outside}
 

@@ -1,4 +1,4 @@
-"""A verifier from any Python function of (problem, path).
+"""``@verifier``: makes a verifier of a Python function of (problem, path).
 
 ::
 
@@ -36,26 +36,25 @@ Function = Callable[[Any, Path], Any]
 
 
 class FunctionVerifier(Verifier):
-    """Asks a function.
+    """Scores nodes with a function.
 
-    A node on which the function raises, or does not return in time, is pruned and the search goes on, unless the function
-    has failed on every node so far: then nothing can be verified and VerifierError is raised. A return value that is
-    neither a finite number nor a bool is a mistake in the function and always raises.
+    If the function raises or does not return in time, the node is pruned and the search goes on. If it fails on every node,
+    VerifierError is raised. A return value that is neither a finite number nor a bool always raises VerifierError.
 
     Parameters
     ----------
     function : callable
-        Plain or async. A plain one works in a daemon thread, so that one that hangs is left behind: it holds up neither the
-        other nodes nor the end of the program.
+        A plain or async function. A plain one runs in a daemon thread, so a function that hangs delays neither other nodes nor
+        the end of the program.
     timeout : float or None
-        Seconds for each attempt. None: no limit, and a plain function is called in the event loop itself, which is fastest.
+        Seconds for each attempt. None: no limit; a plain function is then called in the event loop, which is fastest.
     attempts : int
-        How often a node is tried.
+        Most attempts for each node.
     wait : float
         Seconds before the second attempt, doubled before each further one.
     concurrency : int or None
-        Nodes asked about at the same time. None: 1 for a plain function, which need not be thread-safe then; 16 for an async
-        one.
+        Number of nodes scored at the same time. None: 1 for a plain function, which then need not be thread-safe; 16 for an
+        async one.
     on_error : {"prune", "raise"}
         Whether a node that could not be verified is pruned, or ends the search.
     """
@@ -79,7 +78,7 @@ class FunctionVerifier(Verifier):
         )
 
     async def score(self, search: Search, nodes: Sequence[Node]) -> Sequence[Score]:
-        """Ask about all nodes, ``concurrency`` at a time."""
+        """Score all nodes, ``concurrency`` at a time."""
         gate = asyncio.Semaphore(self.concurrency or (16 if self.is_async else 1))
 
         async def ask(node: Node) -> Score:
@@ -94,7 +93,7 @@ class FunctionVerifier(Verifier):
         return scores
 
     async def _try(self, search: Search, node: Node) -> Score:
-        """The function's value, the error after the last attempt, or None when the search is out of time."""
+        """The function's value, the error of the last attempt, or None if the search has no time left."""
 
         def pause(state: RetryCallState) -> float:
             left = search.limits.seconds_left
@@ -129,7 +128,9 @@ class FunctionVerifier(Verifier):
         if not limits:
             return await self._call(search, path, threaded=False)
         call = asyncio.ensure_future(self._call(search, path, threaded=not self.is_async))
-        call.add_done_callback(lambda call: call.cancelled() or call.exception())  # one left behind may fail unseen
+        call.add_done_callback(
+            lambda call: call.cancelled() or call.exception()
+        )  # ignore the error of an abandoned call
         try:
             await asyncio.wait({call}, timeout=max(0.0, min(limits)))
             if not call.done():
@@ -139,7 +140,7 @@ class FunctionVerifier(Verifier):
             call.cancel()
 
     async def _call(self, search: Search, path: Path, *, threaded: bool) -> Any:
-        if search.limits.late():  # it may have been in the queue behind one that blocks
+        if search.limits.late():  # the call may have waited for a blocking one
             raise TimeoutError
         with calling_user_code("it", UserCodeError):
             value = await _in_thread(self.function, search.problem, path) if threaded else self(search.problem, path)
@@ -147,7 +148,7 @@ class FunctionVerifier(Verifier):
 
 
 def _in_thread(function: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
-    """Call a function in a daemon thread of its own: a pool would wait for its threads when the program ends."""
+    """Call a function in a new daemon thread. A thread pool would delay the end of the program."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[Any] = loop.create_future()
 
@@ -166,7 +167,7 @@ def _in_thread(function: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
                 value = function(*args)
         except UserCodeError as error:
             raised = error
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with contextlib.suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(settle, value, raised)
 
     context = contextvars.copy_context()
@@ -189,9 +190,9 @@ def verifier(
 def verifier(
     function: Function | None = None, /, *, name: str | None = None, **options: Any
 ) -> FunctionVerifier | Callable[[Function], FunctionVerifier]:
-    """Make a verifier of a function of (problem, path) that returns a number, higher is better, or True or False.
+    """Make a verifier of a function of (problem, path) that returns a number (higher is better), True or False.
 
-    Bare or with options, which are the fields of :class:`FunctionVerifier`; ``name`` is the function's by default.
+    Use it bare or with options: the fields of :class:`FunctionVerifier`. The default ``name`` is that of the function.
     """
 
     def made(function: Function) -> FunctionVerifier:

@@ -1,4 +1,4 @@
-"""How likely the model found what it wrote: free, since generation computed it."""
+"""Scores a thought by its likelihood under the model, which generation has already computed."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from rksc_tot.verifiers.base import Verifier
 class Likelihood(Verifier):
     """Likelihood: the geometric mean of the token probabilities, 0..1, of the last thought or of the whole path.
 
-    That is exp(mean log-probability), under the model at temperature 1. Proposed thoughts (``mode="propose"``) were never
-    drawn on their own path, so they have none.
+    It is exp(mean log-probability) at temperature 1. Proposed thoughts (``mode="propose"``) have no likelihood, as they were
+    not sampled on their own path.
     """
 
     name: str = "likelihood"
@@ -24,7 +24,7 @@ class Likelihood(Verifier):
     of: Literal["thought", "path"] = "thought"
 
     async def score(self, search: Search, nodes: Sequence[Node]) -> Sequence[Score]:
-        """Read the scores off the nodes."""
+        """Compute the scores from the log-probabilities of the nodes."""
         return [self._likelihood(search, node) for node in nodes]
 
     def _likelihood(self, search: Search, node: Node) -> Score:

@@ -1,7 +1,7 @@
-"""The model values a state: the *value* prompt of Tree of Thoughts, Yao et al. 2023, https://arxiv.org/abs/2305.10601.
+"""LM value: the *value* prompt of Tree of Thoughts, Yao et al. 2023, https://arxiv.org/abs/2305.10601.
 
-The paper samples a verdict ("sure", "likely", "impossible") a few times and adds up its worth; here the expectation is read
-off the label probabilities, without sampling.
+The paper samples a label ("sure", "likely", "impossible") a few times and adds up the values. Here the score is the expected
+value under the label probabilities, without sampling.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from rksc_tot.verifiers.base import Verifier, ask_labels, label_shares
 
 
 class LMValue(Verifier):
-    """LM value: the task's question is put to the model at the node; the score is the expected worth of its label.
+    """LM value: asks the model the task's question at the node; the score is the expected value of the label.
 
-    ``node.labels`` gets the probability of each label, and under ``outside`` the mass the model gave to anything else; after a
-    layer exit (``node.layer``) the probabilities are those read at that layer, and ``outside`` is not known.
+    ``node.labels`` gets the probability of each label, and ``outside``, the probability of anything else. After a layer exit
+    (``node.layer``) the probabilities are those at that layer, and ``outside`` is unknown.
     """
 
     name: str = "lm_value"
@@ -40,16 +40,16 @@ class LMValue(Verifier):
         ]
 
     def bounds(self, search: Search, node: Node) -> tuple[float, float] | None:
-        """The worth of the worst and of the best label; None where there is no question, or another than was calibrated."""
+        """The lowest and highest value of a label. None without a question, or if the calibration has other labels."""
         question = self.question(search, node)
         held = None if search.rksc is None else search.rksc.held
         if held is not None and isinstance(question, Question) and tuple(question.labels) != held.labels:
             return None
-        worth = question.labels.values() if isinstance(question, Question) else ()
-        return (min(worth), max(worth)) if worth else None
+        values = question.labels.values() if isinstance(question, Question) else ()
+        return (min(values), max(values)) if values else None
 
     def request(self, node: Node, question: Question) -> LabelRequest:
-        """The question about a node for the engine."""
+        """The engine request for the question at a node."""
         return LabelRequest(node._handle, question.text, tuple(question.labels))
 
     def question(self, search: Search, node: Node) -> Question | Score:
@@ -60,15 +60,15 @@ class LMValue(Verifier):
         except UserCodeError as raised:
             return self.failure(node, raised)
         if question is None:
-            return self.failure(node, "the task has no question for it", "write Task.question or use another verifier")
+            return self.failure(node, "the task has no question", "write Task.question or use another verifier")
         if fault:
-            return self.failure(node, fault, "check_task says more")
+            return self.failure(node, fault, "run check_task for details")
         return question
 
     def value(
         self, search: Search, node: Node, question: Question, reply: LabelScores | ContextOverflow | None
     ) -> Score:
-        """The score that follows from a reply."""
+        """The score from a reply of the engine."""
         if reply is None:
             return None
         if isinstance(reply, ContextOverflow):
@@ -76,8 +76,8 @@ class LMValue(Verifier):
         if reply.outside is not None and reply.outside > 0.5:
             search.warn(
                 "mass outside the labels",
-                f"verifier {self.name!r}: the model gave {reply.outside:.0%} to something else than the labels "
-                f"{', '.join(map(repr, question.labels))} (node {node.id}); ask so that a label comes next",
+                f"verifier {self.name!r}: the model gave {reply.outside:.0%} of its probability to tokens outside the "
+                f"labels {', '.join(map(repr, question.labels))} (node {node.id}); word the question so that a label comes next",
             )
         score = sum(probability * question.labels[label] for label, probability in reply.probabilities.items())
         return Assessment(score, label_shares(reply), reply.layer, reply.exact)

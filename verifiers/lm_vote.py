@@ -1,6 +1,6 @@
-"""The model votes across states: the *vote* prompt of Tree of Thoughts, Yao et al. 2023, https://arxiv.org/abs/2305.10601.
+"""LM vote: the *vote* prompt of Tree of Thoughts, Yao et al. 2023, https://arxiv.org/abs/2305.10601.
 
-The paper samples votes; here the expected share of votes is read off the probabilities of the candidates' numbers.
+The paper samples votes. Here the score is the expected share of votes: the probability of the candidate's number.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ BALLOT = 9  # candidates a question: each number is one digit
 
 
 class LMVote(Verifier):
-    """LM vote: the candidates are numbered and the model is asked which is the most promising.
+    """LM vote: numbers the candidates and asks the model which is the most promising.
 
-    The question stands on the path the candidates have in common. A score is the expected share of all votes, 0..1; more
-    than nine candidates are split into ballots of like size, each with votes in proportion to it. Scores compare within one
-    call only.
+    The question follows the common path of the candidates. A score is the expected share of all votes, 0..1. More than nine
+    candidates are split into ballots of similar size, each with votes in proportion to its size. Scores are comparable within
+    one call only.
     """
 
     name: str = "lm_vote"
     instruction: str = "\nWhich of these continuations is the most promising?\n"
     prompt: str = "The best is number "
-    longest: int = Field(400, ge=1, description="characters of a candidate that are shown")
+    longest: int = Field(400, ge=1, description="most characters of a candidate")
 
     async def score(self, search: Search, nodes: Sequence[Node]) -> Sequence[Score]:
-        """Hold all ballots at once; one that does not fit the context is held again in halves."""
+        """Ask all ballots at once. A ballot that does not fit the context is split into halves."""
         shares: dict[int, Score] = {}
         ballots = self._ballots(sorted(nodes, key=lambda node: node.id))
         while ballots:
@@ -45,7 +45,7 @@ class LMVote(Verifier):
             for ballot, reply in zip(held, replies, strict=True):
                 if isinstance(reply, ContextOverflow):
                     search.warn(
-                        "ballots in halves", f"verifier {self.name!r}: a ballot is held in halves, because {reply}"
+                        "ballots in halves", f"verifier {self.name!r}: a ballot is split into halves, because {reply}"
                     )
                     ballots += [ballot[: len(ballot) // 2], ballot[len(ballot) // 2 :]]
                 else:
@@ -73,7 +73,7 @@ class LMVote(Verifier):
         return LabelRequest(shared._handle, _asked(search, text), tuple(str(i + 1) for i in range(len(ballot))))
 
     def _common(self, search: Search, ballot: list[Node]) -> Node:
-        """The deepest node above all candidates that still has its handle."""
+        """The deepest common ancestor of the candidates that still has a handle."""
         lineages = [search.tree.lineage(node)[:-1] or [node] for node in ballot]
         shared = search.root
         for level in zip(*lineages, strict=False):
@@ -84,7 +84,7 @@ class LMVote(Verifier):
         return shared
 
     def _line(self, search: Search, shared: Node, number: int, node: Node) -> str:
-        """One candidate on one line, whatever the model wrote."""
+        """A candidate on one line."""
         thoughts = search.path(node)[shared.depth :]
         text = " ".join(" / ".join(thought.text for thought in thoughts).split()) or "(the text ends here)"
         shown = text if len(text) <= self.longest else text[: self.longest] + " …"
@@ -92,6 +92,6 @@ class LMVote(Verifier):
 
 
 def _asked(search: Search, text: str) -> Prompt:
-    """The question in the form of the task's prompt: plain text, or the user's next turn."""
+    """The question in the form of the task's prompt: a string, or the user's next turn."""
     plain = isinstance(search.prompt, str)
     return text if plain else [{"role": "user", "content": text.strip()}]

@@ -1,4 +1,4 @@
-"""The control: what a search is worth without a verifier."""
+"""Random scores, a control for comparisons."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from rksc_tot.verifiers.base import Verifier
 
 
 class RandomScores(Verifier):
-    """Random: uniform scores in 0..1, drawn from the run's seed and the node's place in the tree."""
+    """Random: uniform scores, 0..1, from a random stream named by the seed and the node's branch."""
 
     name: str = "random"
 
     async def score(self, search: Search, nodes: Sequence[Node]) -> Sequence[Score]:
-        """One draw a node."""
+        """One random number for each node."""
         return [search.rng("random verifier", node.branch).random() for node in nodes]

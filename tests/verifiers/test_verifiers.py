@@ -73,7 +73,7 @@ async def test_value_warns_once_when_the_model_answers_something_else(caplog):
 @pytest.mark.parametrize(
     ("question", "message"),
     [
-        (lambda problem, path: None, "no question for it - write Task.question"),
+        (lambda problem, path: None, "the task has no question - write Task.question"),
         (lambda problem, path: 1 / 0, "question raised ZeroDivisionError"),
         (lambda problem, path: Question("?", {"a": 1.0}), "at least two"),
         (lambda problem, path: Question("?", {"a": math.nan, "b": 1.0}), "not a finite number"),
