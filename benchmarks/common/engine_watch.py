@@ -21,7 +21,7 @@ class Watch:
 
     def __init__(self, engine: TransformersEngine) -> None:
         self.engine = engine
-        self.budget = engine.cache.pool.limit * engine.bytes_per_token
+        self.budget = engine.cache.residency.pool.limit * engine.bytes_per_token
         self.passes = self.full_passes = self.overruns = self.held = self.allocated = self.growing = 0
         self._run, self._reserve = engine.forward.run, engine.forward.arena.reserve
         engine.forward.run = self._watched  # type: ignore[method-assign]
@@ -30,7 +30,7 @@ class Watch:
     def _watched(self, plan: Plan, extent: int, watchers: Sequence[LayerHook] = ()) -> Tensor:
         logits = self._run(plan, extent, watchers)
         cache = self.engine.cache
-        held = sum(len(segment.slots) for segment in cache.segments()) * self.engine.bytes_per_token
+        held = sum(len(segment.kv.slots) for segment in cache.segments()) * self.engine.bytes_per_token
         allocated = self._tensors()
         self.passes += 1
         self.full_passes += any(block.lineage[0].parent is cache.origin for block in plan.blocks)

@@ -158,9 +158,9 @@ def searches(suite: str, problems: Sequence[str], seed: int, setting: Setting) -
     """Search every problem in one setting."""
     with open_engine(suite, setting) as engine:
         found = [search(suite, problem, seed, engine) for problem in problems]
-        if setting.tokens is None and engine.cache.evicted_tokens:
+        if setting.tokens is None and engine.cache.residency.evicted_tokens:
             raise RuntimeError(
-                f"{engine.cache.evicted_tokens} tokens were evicted, though there should be room for all"
+                f"{engine.cache.residency.evicted_tokens} tokens were evicted, though there should be room for all"
             )
     return found
 
@@ -176,7 +176,7 @@ def open_engine(suite: str, setting: Setting) -> TransformersEngine:
 def search(suite: str, problem: str, seed: int, engine: TransformersEngine) -> SearchRun:
     """Search one problem on a cold engine, with nothing audited: that takes room, too."""
     engine.clear()
-    pool = engine.cache.pool
+    pool = engine.cache.residency.pool
     pool.peak = pool.used
     how: dict[str, Any] = {"task": "game24", "strategy": "bfs"}
     if suite == "thoughts":

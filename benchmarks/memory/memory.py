@@ -52,14 +52,14 @@ class Bill(NamedTuple):
 def visit(tree: PrefixTree, at: Segment) -> int:
     """Make a path resident, as the engine does; returns how many tokens were computed again."""
     again = 0
-    tree.pin(at)
+    tree.residency.pin(at)
     try:
-        for segment, first in tree.missing(at):
+        for segment, first in tree.residency.missing(at):
             count = len(segment.tokens) - first
-            tree.make_room(count)
-            again += count - tree.store(segment, tree.pool.allocate(count))
+            tree.residency.make_room(count)
+            again += count - tree.residency.store(segment, tree.residency.pool.allocate(count))
     finally:
-        tree.unpin(at)
+        tree.residency.unpin(at)
     return again
 
 
@@ -80,15 +80,16 @@ def replay(shape: Shape, scores: Sequence[float], policy: str, budget: int, kept
                 again += visit(tree, segments[node])
             for _, node in thoughts:
                 again += visit(tree, segments[node])
-                tree.rate(segments[node], tree.policy.importance(scores[node], depths[node]))
+                eviction = tree.residency.eviction
+                eviction.rate(segments[node], eviction.policy.importance(scores[node], depths[node]))
             level = [node for _, node in thoughts if children[node]]
             for _, node in thoughts:
                 if not (kept or children[node]):
                     tree.drop(segments[node])
     except CacheError:
-        return Bill(again, tree.pool.peak, False)
+        return Bill(again, tree.residency.pool.peak, False)
     tree.check_integrity()
-    return Bill(again, tree.pool.peak, True)
+    return Bill(again, tree.residency.pool.peak, True)
 
 
 def drawn_scores(shape: Shape, auc: float, rng: random.Random) -> list[float]:
@@ -131,20 +132,21 @@ def overruns(policy: str, operations: int, seed: int = 0, limit: int = 60) -> in
             segment, root = held.pop(rng.randrange(len(held)))
             tree.drop(segment, prompt=root)
         elif action == "unpin" and pinned:
-            tree.unpin(pinned.pop(rng.randrange(len(pinned))))
+            tree.residency.unpin(pinned.pop(rng.randrange(len(pinned))))
         elif held:
             segment = rng.choice(held)[0]
             if action == "rate":
-                tree.rate(segment, tree.policy.importance(rng.gauss(0, 1), rng.randrange(5)))
+                eviction = tree.residency.eviction
+                eviction.rate(segment, eviction.policy.importance(rng.gauss(0, 1), rng.randrange(5)))
             else:
                 try:
                     visit(tree, segment)
                 except CacheError:
                     continue
                 if action == "pin" and len(pinned) < 3:
-                    tree.pin(segment)
+                    tree.residency.pin(segment)
                     pinned.append(segment)
-        over += max(0, sum(len(segment.slots) for segment in tree.segments()) - limit)
+        over += max(0, sum(len(segment.kv.slots) for segment in tree.segments()) - limit)
         if n % 1000 == 0:
             tree.check_integrity()
     return over

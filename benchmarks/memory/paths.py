@@ -85,7 +85,7 @@ def write(compress: CompressionPolicy | None, problems: int, **options: Any) -> 
             told = re.findall(r"=(\S+)", reply.text)[-len(KINDS) :]
             for kind, value, digit in zip(KINDS, told, [digits[-1], *digits], strict=False):
                 right[kind] += value == str(digit)
-        return Told(right, problems, engine.cache.pool.peak / problems)
+        return Told(right, problems, engine.cache.residency.pool.peak / problems)
 
 
 def figures(problems: int, budgets: Sequence[int], workers: Workers) -> dict[str, Any]:

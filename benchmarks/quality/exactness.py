@@ -68,10 +68,11 @@ def tree_difference(forward: Forward, route: Route, seed: int, size: int) -> flo
     from rksc_tot.cache.prefix_tree import PrefixTree, Segment
     from rksc_tot.cache.slot_pool import SlotPool
     from rksc_tot.engine.attention.plan import Block
+    from rksc_tot.policies.eviction.base import NoEviction
 
     rng = random.Random(seed)
     forward.take(route)
-    tree = PrefixTree(SlotPool(4096))
+    tree = PrefixTree(SlotPool(4096), NoEviction())
     vocabulary = forward.model.config.get_text_config().vocab_size
     worst = 0.0
 
@@ -85,19 +86,19 @@ def tree_difference(forward: Forward, route: Route, seed: int, size: int) -> flo
         while waiting:
             blocks, ends, taken = [], [], set()
             for tip in waiting:
-                missing = tree.missing(tip)
+                missing = tree.residency.missing(tip)
                 if not missing or any(segment in taken for segment, _ in missing):
                     continue
                 segment, done = missing[0]
                 count = rng.randint(1, len(segment.tokens) - done)
-                slots = tree.pool.allocate(count)
-                tree.store(segment, slots)
+                slots = tree.residency.pool.allocate(count)
+                tree.residency.store(segment, slots)
                 taken.update(s for s, _ in missing)
                 tokens = segment.tokens[done : done + count]
                 blocks.append(Block(segment.lineage(), segment.start + done, tokens, slots, [count - 1]))
                 ends.append((segment, done + count))
             for logits, (segment, length) in zip(
-                forward.run(forward.plan(blocks), tree.pool.extent), ends, strict=True
+                forward.run(forward.plan(blocks), tree.residency.pool.extent), ends, strict=True
             ):
                 path = [token for s in segment.lineage() for token in s.tokens]
                 fresh = forward.plain(path[: segment.start + length])[-1]

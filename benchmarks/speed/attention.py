@@ -132,12 +132,12 @@ def plan_of(prefix: int, branches: int, device: torch.device) -> Plan:
     """The plan of a decode step. Slots are those a search would take: step by step, a row of every branch."""
     root = Segment(None, [], 0, 0)
     shared = Segment(root, [0] * prefix, 0, 1)
-    shared.slots = list(range(prefix))
+    shared.kv.slots = list(range(prefix))
     blocks = []
     for branch in range(branches):
         own = Segment(shared, [0] * SUFFIX, prefix, 2 + branch)
-        own.slots = [prefix + step * branches + branch for step in range(SUFFIX)]
-        blocks.append(Block(own.lineage(), own.end - 1, [0], own.slots[-1:], [0], prefix))
+        own.kv.slots = [prefix + step * branches + branch for step in range(SUFFIX)]
+        blocks.append(Block(own.lineage(), own.end - 1, [0], own.kv.slots[-1:], [0], prefix))
     return build(blocks, device)
 
 

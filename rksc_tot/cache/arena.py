@@ -25,8 +25,8 @@ class Arena:
         Rows that every layer has.
     keys, values
         The tensors, by the number of the layer.
-    observed
-        Attention that each row got, where a policy heeds attention; else None.
+    attention_stats
+        Attention that each row received, where a policy needs it; else None.
     """
 
     FIRST_ROWS = 1024
@@ -37,7 +37,7 @@ class Arena:
         self.rows = 0
         self.keys: dict[int, Tensor] = {}
         self.values: dict[int, Tensor] = {}
-        self.observed: AttentionStats | None = None
+        self.attention_stats: AttentionStats | None = None
 
     @property
     def bytes_per_row(self) -> int:
@@ -45,9 +45,7 @@ class Arena:
         return sum(t.shape[0] * t.shape[2] * t.element_size() for t in (*self.keys.values(), *self.values.values()))
 
     def reserve(self, extent: int) -> None:
-        """Make room for slots 0..extent-1. If memory runs out, what is stored is still there, and reserving can be
-        tried again.
-        """
+        """Make room for slots 0..extent-1. If memory runs out, stored KV is kept, and reserving can be tried again."""
         if extent <= self.rows:
             return
         rows = max(extent, min(self.limit, max(self.FIRST_ROWS, int(self.GROWTH * self.rows))))
@@ -68,18 +66,24 @@ class Arena:
 
     @torch.inference_mode()
     def copy(self, source: Sequence[int], target: Sequence[int]) -> None:
-        """Copy rows from slots ``[n]`` to others, and what is known of the attention they got."""
+        """Copy rows, and the attention that they received, from slots ``source [n]`` to slots ``target [n]``."""
         for parts in (self.keys, self.values):
             for part in parts.values():
                 read, write = (torch.tensor(slots, device=part.device) for slots in (source, target))
                 part.index_copy_(1, write, part.index_select(1, read))
-        if self.observed is not None:
-            self.observed.copy(source, target)
+        if self.attention_stats is not None:
+            self.attention_stats.copy(source, target)
 
     @torch.inference_mode()
     def compact(self, slots: Sequence[int], kept: np.ndarray) -> None:
-        """Move the rows of ``slots [n]`` that each layer and head keeps, ``kept [L, Hk, k]`` as indexes into them, ascending,
-        into the first ``k`` of them; what the others hold has no meaning then.
+        """Move the rows that each layer and head keeps into the first ``k`` slots. The other slots hold no valid KV then.
+
+        Parameters
+        ----------
+        slots
+            Slots ``[n]``.
+        kept
+            Indexes ``[L, Hk, k]`` into ``slots``, ascending.
         """
         layers = sorted(self.keys)
         device = self.keys[layers[0]].device
@@ -88,8 +92,8 @@ class Arena:
             rows = places[of_layer][..., None]  # [Hk, k, 1]
             for part in (self.keys[layer], self.values[layer]):
                 part[:, places[: rows.shape[1]]] = part.gather(1, rows.expand(-1, -1, part.shape[2]))
-        if self.observed is not None:
-            self.observed.compact(slots, kept)
+        if self.attention_stats is not None:
+            self.attention_stats.compact(slots, kept)
 
     def read(self, layer: int) -> tuple[Tensor, Tensor]:
         """Keys and values of a layer."""
@@ -101,7 +105,7 @@ class Arena:
         return all(bool(part[:, list(slots)].isfinite().all()) for part in parts)
 
     def clear(self) -> None:
-        """Give the memory back."""
+        """Free the memory."""
         self.keys.clear()
         self.values.clear()
         self.rows = 0

@@ -1,4 +1,4 @@
-"""How much attention later rows have paid to each slot, for eviction and compression policies that heed it."""
+"""How much attention later rows have paid to each slot, for eviction and compression policies that use it."""
 
 from __future__ import annotations
 
@@ -10,17 +10,25 @@ from torch import Tensor
 
 
 class AttentionStats:
-    """Attention by slot, added up over rows since the slot was last written: over layers and heads, and of each."""
+    """Attention by slot, summed over all rows since the slot was written: in all, and for each layer and head."""
 
     def __init__(self) -> None:
         self._mass = torch.zeros(0, dtype=torch.float64)  # [rows]
-        self._seen = torch.zeros(0, dtype=torch.float64)  # how often a row of a head could have looked there
-        self._lately: dict[int, Tensor] = {}  # by layer, [Hk, rows]: since :meth:`lately` was asked
-        self._told: dict[int, list[Sequence[int]]] = {}  # by layer, slots it was asked about since something was noted
+        self._seen = torch.zeros(0, dtype=torch.float64)  # how many rows of heads could attend to it
+        self._lately: dict[int, Tensor] = {}  # by layer, [Hk, rows]: since :meth:`lately` was called
+        self._told: dict[int, list[Sequence[int]]] = {}  # by layer, slots passed to :meth:`lately` since the last note
 
     def note(self, layer: int, slots: Tensor, mass: Tensor, seen: Tensor) -> None:
-        """Add a layer's attention probabilities ``mass [Hk, n]``, of ``seen [n]`` looks, to ``slots [n]``; a slot may come
-        repeatedly.
+        """Add attention of one layer.
+
+        Parameters
+        ----------
+        slots
+            Slots ``[n]``; a slot may occur repeatedly.
+        mass
+            Sums of attention probabilities ``[Hk, n]``.
+        seen
+            How many rows of heads could attend to each slot ``[n]``.
         """
         slots, mass = slots.cpu(), mass.double().cpu()
         self._grow(int(slots.max()) + 1)
@@ -33,7 +41,7 @@ class AttentionStats:
         self._lately[layer].index_add_(1, slots, mass)
 
     def forget(self, slots: Tensor) -> None:
-        """The slots are written anew."""
+        """Start again from 0 for slots that are overwritten."""
         slots = slots.cpu()
         self._grow(int(slots.max()) + 1)
         self._mass[slots] = 0
@@ -42,22 +50,22 @@ class AttentionStats:
             of_layer[:, slots] = 0
 
     def copy(self, source: Sequence[int], target: Sequence[int]) -> None:
-        """What was paid to some slots is what others begin with."""
+        """Give the attention of the slots ``source`` to the slots ``target``."""
         self._grow(max(*source, *target, 0) + 1)
         for held in (self._mass, self._seen, *self._lately.values()):
             held[..., target] = held[..., source]
 
     def share(self, slots: Sequence[int]) -> float:
-        """The mean share of a look that went to these slots, 0..1; 0 where nobody could have looked."""
+        """Mean share of a row's attention that went to these slots, 0..1; 0 where no row could attend to them."""
         known = [slot for slot in slots if slot < len(self._mass)]
         seen = float(self._seen[known].max()) if known else 0.0
         return min(1.0, float(self._mass[known].sum()) / seen) if seen else 0.0
 
     @torch.inference_mode()
     def lately(self, slots: Sequence[int]) -> np.ndarray:
-        """What each layer and head has paid to these slots, ``[L, Hk, n]``, since rows were noted after it was asked last.
+        """Attention of each layer and head to these slots, ``[L, Hk, n]``, since the last call with them.
 
-        Whoever asks before the next pass is told the same, since paths have slots in common.
+        Calls before the next pass return the same, since paths share slots.
         """
         self._grow(max(slots, default=0) + 1)
         for layer in self._lately:
@@ -66,7 +74,7 @@ class AttentionStats:
 
     @torch.inference_mode()
     def compact(self, slots: Sequence[int], kept: np.ndarray) -> None:
-        """Rows have been moved, see :meth:`~rksc_tot.cache.arena.Arena.compact`: what each got lately goes with it."""
+        """Move recent attention with the rows that :meth:`~rksc_tot.cache.arena.Arena.compact` has moved."""
         places = torch.tensor(slots)
         first = places[: kept.shape[-1]]
         for layer, of_layer in zip(sorted(self._lately), torch.from_numpy(kept), strict=True):

@@ -1,4 +1,4 @@
-"""The resident leaves in the order in which they would be evicted."""
+"""The order in which segments are evicted."""
 
 from __future__ import annotations
 
@@ -6,91 +6,111 @@ import heapq
 import math
 from collections.abc import Iterable
 
-from rksc_tot.cache.segment import Key, Segment
+from rksc_tot.cache.segment import QueueKey, Segment
 from rksc_tot.core.errors import CacheError
 from rksc_tot.policies.eviction.base import EvictionCandidate, EvictionPolicy
 
-UNREFERRED, HELD, PROMPT = range(3)
-"""Rounds of eviction: what no handle refers to, what one does, and the prompts of open searches."""
+UNHELD, HELD, OPEN_PROMPT = range(3)
+"""Rounds of eviction: segments that no handle refers to, segments that one does, and the prompts of open searches."""
 
 
 class EvictionQueue:
-    """A heap of keys and segments in which old entries may linger.
+    """The leaves that hold KV, as a heap with lazy deletion.
 
-    An entry whose segment has meanwhile become more precious, or may not go any more, is noticed when it comes to the top.
-    Whatever makes a segment evictable or less precious offers it again. So an offer, and a choice, cost O(log n) for n
-    resident leaves (amortised, beside the way up to the nearest rated segment), and nothing walks the tree.
+    Heap entries are not removed when a segment changes. An entry is *stale* when its key is no longer the segment's key; stale
+    entries are skipped when they reach the top. A segment must be offered again whenever it becomes evictable or its key becomes
+    smaller. An offer and a choice cost O(log n) amortised for n leaves, plus the way up to the nearest rated segment; neither
+    walks the tree.
     """
 
-    ROOM = 1024  # entries up to which lingering ones are left alone
+    MOST_STALE = 1024  # below this number of entries stale ones are never removed
 
     def __init__(self, policy: EvictionPolicy) -> None:
         self.policy = policy
-        self._heap: list[tuple[Key, Segment]] = []
-        self._room = self.ROOM
+        self._heap: list[tuple[QueueKey, Segment]] = []
+        self._most_entries = self.MOST_STALE
 
     def offer(self, segment: Segment) -> None:
-        """Note that a segment may have become evictable, or less precious than it was."""
+        """Add a segment that may have become evictable, or whose key may have become smaller."""
         key = self.key(segment)
-        if key is None or (segment.queued is not None and segment.queued <= key):
+        if key is None or (segment.queue_key is not None and segment.queue_key <= key):
             return
-        segment.queued = key
+        segment.queue_key = key
         heapq.heappush(self._heap, (key, segment))
-        if len(self._heap) > self._room:
-            self._tidy()
+        if len(self._heap) > self._most_entries:
+            self._drop_stale()
 
-    def take(self, last: int = PROMPT) -> Segment | None:
-        """The segment that goes first, no longer offered; None if none may go in the rounds up to ``last``."""
+    def pop(self, last: int = OPEN_PROMPT) -> Segment | None:
+        """Remove and return the segment to evict first; None if there is none in the rounds up to ``last``."""
         while self._heap:
             queued, segment = self._heap[0]
             key = self.key(segment)
             if key == queued and key[0] > last:
                 return None
             heapq.heappop(self._heap)
-            if segment.queued == queued:
-                segment.queued = None
+            if segment.queue_key == queued:
+                segment.queue_key = None
             if key == queued:
                 return segment
             self.offer(segment)
         return None
 
-    def key(self, segment: Segment) -> Key | None:
-        """Where a segment stands, None if it may not go."""
-        if not segment.reach or segment.pins or not segment.is_leaf():
+    def rate(self, at: Segment, importance: float, score: float | None = None) -> None:
+        """Set the importance of a path, which unrated segments below share. Costs a look at each of these.
+
+        The rating stays until the path is rated again or forgotten, also for a later search on the same path. ``score``: the
+        score that the importance was made of.
+
+        Raises
+        ------
+        CacheError
+            If the importance is not a number.
+        """
+        if math.isnan(importance):
+            raise CacheError("an importance is not a number", hint="give the path a finite score")
+        at.importance, at.score = importance, score
+        rated = [at]
+        for segment in rated:
+            self.offer(segment)
+            rated.extend(child for child in segment.children.values() if child.importance is None)
+
+    def key(self, segment: Segment) -> QueueKey | None:
+        """The key of a segment; None if it must not be evicted."""
+        if not segment.kv.computed or segment.pins or not segment.is_leaf():
             return None
-        referred = bool(segment.handles or segment.children)
-        if referred and (segment.irreplaceable or not self.policy.evicts_held):
+        held = bool(segment.handles or segment.children)
+        if held and (segment.irreplaceable or not self.policy.evicts_held):
             return None
-        turn = (PROMPT if segment.prompts else HELD) if referred else UNREFERRED
-        candidate = EvictionCandidate(_importance(segment), segment.used_at, segment.uses, segment.id)
+        turn = (OPEN_PROMPT if segment.prompts else HELD) if held else UNHELD
+        candidate = EvictionCandidate(_importance(segment), segment.last_used, segment.uses, segment.id)
         return turn, self.policy.order(candidate), segment.id
 
     def check_integrity(self, segments: Iterable[Segment]) -> None:
-        """Raise CacheError if a segment may go, and the heap does not know it or thinks it more precious than it is."""
+        """Raise CacheError unless each evictable segment has a heap entry, with a key no greater than its key now."""
         entries = {(segment, key) for key, segment in self._heap}
         for segment in segments:
             key = self.key(segment)
             if key is not None and (
-                segment.queued is None or segment.queued > key or (segment, segment.queued) not in entries
+                segment.queue_key is None or segment.queue_key > key or (segment, segment.queue_key) not in entries
             ):
-                raise CacheError("a segment that may be evicted is not offered")
+                raise CacheError("a segment that may be evicted is not in the eviction queue")
 
-    def _tidy(self) -> None:
-        """Drop what lingers, and be content for as long as it took to gather."""
-        kept = []
+    def _drop_stale(self) -> None:
+        """Remove stale entries. The next removal comes when the heap has doubled, so an offer costs O(log n) amortised."""
+        current = []
         for key, segment in self._heap:
-            if segment.queued != key:
+            if segment.queue_key != key:
                 continue
-            if segment.reach:
-                kept.append((key, segment))
+            if segment.kv.computed:
+                current.append((key, segment))
             else:
-                segment.queued = None
-        heapq.heapify(kept)
-        self._heap, self._room = kept, max(self.ROOM, 2 * len(kept))
+                segment.queue_key = None
+        heapq.heapify(current)
+        self._heap, self._most_entries = current, max(self.MOST_STALE, 2 * len(current))
 
 
 def _importance(segment: Segment) -> float:
-    """Of the nearest rated segment from here upwards."""
+    """Importance of the nearest rated segment from this one upwards; infinite if none is rated."""
     at: Segment | None = segment
     while at is not None:
         if at.importance is not None:

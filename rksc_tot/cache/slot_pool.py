@@ -1,4 +1,4 @@
-"""Slot numbers: which rows of the arena are taken."""
+"""Which rows of the arena are taken."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from rksc_tot.core.errors import CacheError
 class SlotPool:
     """Hands out row numbers of the arena, at most ``limit`` at a time.
 
-    Free rows are used again before the arena grows, so the arena needs no more rows than were ever taken at once. Of the free
-    rows a contiguous run is preferred, since attention reads it without a copy.
+    Free rows are reused before the arena grows, so the arena needs no more rows than were ever taken at once. A contiguous run
+    of free rows is preferred, since attention reads it without a copy.
 
     Attributes
     ----------
@@ -61,7 +61,7 @@ class SlotPool:
         return rows
 
     def free(self, rows: list[int]) -> None:
-        """Give rows back."""
+        """Return rows to the pool."""
         self._rows.give(runs_of(rows))
 
     def check_integrity(self, taken: list[int]) -> None:

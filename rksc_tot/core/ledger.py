@@ -20,17 +20,17 @@ from contextlib import contextmanager
 from pydantic import BaseModel, Field
 
 
-class Lossy(BaseModel):
+class Lossy(BaseModel, extra="forbid"):
     """How often an approximation acted, and what its audit found.
 
     Attributes
     ----------
     acted
-        Times it acted.
+        Times that the approximation acted.
     audited
         How many of these were also done exactly.
     flips
-        How many audited decisions came out otherwise.
+        How many audited decisions were different when done exactly.
     """
 
     acted: int = 0
@@ -39,7 +39,7 @@ class Lossy(BaseModel):
 
     @property
     def flip_rate(self) -> float | None:
-        """Share of audited decisions that came out otherwise, None before the first audit."""
+        """Share of audited decisions that were different when done exactly; None before the first audit."""
         return self.flips / self.audited if self.audited else None
 
 
@@ -67,14 +67,14 @@ class SharedKV(Diverging):
     Attributes
     ----------
     acted, audited, flips, kl
-        As in :class:`Diverging`. The decision of merged siblings is the label that the model chooses after either of them, where
-        the task has a question; otherwise it is the likeliest next token.
+        As in :class:`Diverging`. The audited decision of merged siblings is the label that the model chooses after each of them.
+        Where the task has no question it is the likeliest next token.
     tokens
-        Of prompts: tokens whose KV was reused and so not computed. Of siblings: tokens whose KV was given back.
+        For prompts: tokens whose KV was reused instead of computed. For siblings: tokens whose KV was released.
     top1
         Audits in which the likeliest next token is the same.
     sent_back
-        Times that sharing was tried and not kept.
+        Times that sharing was tried and undone.
     """
 
     tokens: int = 0
@@ -121,7 +121,7 @@ class CompressedKV(Diverging):
         self.tokens += tokens
 
     def book_rows(self, rows: int, *, exact: bool, audit: bool) -> None:
-        """Book rows by the KV that they were computed from. ``audit``: whether they are an audit's, booked nowhere else."""
+        """Book rows by the KV that they were computed from. ``audit``: whether an audit computed them."""
         self.rows += 0 if exact else rows
         self.audit_rows += rows if audit else 0
 
@@ -140,17 +140,17 @@ class ApproximateScores(Diverging):
     """
 
 
-class Verified(BaseModel):
-    """Tokens that were drafted on compressed KV and verified on all of it (VeriCache). Results do not depend on them.
+class Verified(BaseModel, extra="forbid"):
+    """Tokens that were drafted on compressed KV and verified on the full KV (VeriCache). Results do not depend on them.
 
     Attributes
     ----------
     drafted
         Tokens of branches that were drafted; the sum of ``accepted`` and ``rejected``.
     accepted
-        Drafted tokens that the branch drew in the end.
+        Drafted tokens that the branch also drew.
     rejected
-        The other drafted tokens.
+        Drafted tokens that the branch did not draw.
     rounds
         Times that a generation was verified.
     rows
@@ -178,7 +178,7 @@ class Verified(BaseModel):
         self.drafted += drafted
 
 
-class Ledger(BaseModel):
+class Ledger(BaseModel, extra="forbid"):
     """Counters of one search. All are whole numbers but ``seconds`` and the sums ``kl``.
 
     KV that earlier searches left resident is used, not computed again: compare figures on a fresh or cleared engine.
@@ -203,9 +203,9 @@ class Ledger(BaseModel):
     verifier_calls
         Nodes that a verifier was asked about.
     proposal_tokens
-        Rows of prompts for proposals, and of the replies. They are on no path.
+        Rows of prompts for proposals, and of the replies. No path contains them.
     forward_passes
-        Passes that computed something for this search. Several searches may share one.
+        Passes with rows of this search. Several searches may share a pass.
     evicted_tokens
         Resident tokens that were evicted to make room for this search.
     restored_tokens
@@ -217,11 +217,11 @@ class Ledger(BaseModel):
     verifier_layers_full
         What ``verifier_layers`` would be without exits and skips.
     layer_exit
-        Label questions whose pass stopped at a layer, or would have where it was audited (CGEE).
+        Label questions that left their pass before the last layer, or would have left it where they were audited (CGEE).
     verify_skip
         Groups of siblings that were scored by generation confidence, without a question.
     rival_stop
-        Expansions some of whose branches were not decoded to their end because another one was decisive.
+        Expansions in which some branches were cut off because another branch was decisive.
     prompt_reuse
         Prompts that reused the KV of another wording (ASKS).
     sibling
@@ -231,7 +231,7 @@ class Ledger(BaseModel):
     scores
         Answers to verifiers' questions from such KV.
     verified
-        Tokens that were drafted first, where the engine is lossless.
+        Tokens that were drafted first, where compression is lossless.
     peak_kv_bytes
         Most KV resident in the engine during a pass of this search, including KV that other searches left.
     nodes
@@ -326,7 +326,7 @@ class Ledger(BaseModel):
         finally:
             self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
 
-    # -- what the counters say ---------------------------------------------------------------------------------------
+    # -- derived figures ---------------------------------------------------------------------------------------------
 
     @property
     def exact(self) -> bool:

@@ -21,14 +21,14 @@ def origin(segment):
 
 def compute(tree, segment, evict=None):
     """Make a path resident the way the engine does; ``evict`` makes room."""
-    tree.pin(segment)
+    tree.residency.pin(segment)
     try:
-        for part, first in tree.missing(segment):
+        for part, first in tree.residency.missing(segment):
             count = len(part.tokens) - first
-            (evict or tree.make_room)(count)
-            tree.store(part, tree.pool.allocate(count))
+            (evict or tree.residency.make_room)(count)
+            tree.residency.store(part, tree.residency.pool.allocate(count))
     finally:
-        tree.unpin(segment)
+        tree.residency.unpin(segment)
 
 
 @dataclass
@@ -82,14 +82,14 @@ class Reference:
         self.tree.drop(at.segment, prompt=at.prompt)
 
     def rate(self, at, score, depth):
-        importance = self.tree.policy.importance(score, depth)
-        self.tree.rate(at.segment, importance)
+        importance = self.tree.residency.eviction.policy.importance(score, depth)
+        self.tree.residency.eviction.rate(at.segment, importance)
         self.ratings[at.segment] = importance
 
     def visit(self, at):
         """Compute a path; each eviction must be the one that looking at everything finds. Returns whether it was possible."""
-        stored = {tuple(path(s)): s.stored_once for s in at.segment.lineage()}
-        missing = {tuple(path(s)): (first, len(s.tokens)) for s, first in self.tree.missing(at.segment)}
+        stored = {tuple(path(s)): s.kv.ever_computed for s in at.segment.lineage()}
+        missing = {tuple(path(s)): (first, len(s.tokens)) for s, first in self.tree.residency.missing(at.segment)}
         before = self.recomputed
         try:
             self._compute(at.segment)
@@ -99,23 +99,23 @@ class Reference:
         again = sum(max(0, stored[end] - first) for end, (first, _) in missing.items())
         assert self.recomputed - before == again
         if at.kept and at.slots is None:
-            at.slots = [slot for s in at.segment.lineage() for slot in s.slots]
+            at.slots = [slot for s in at.segment.lineage() for slot in s.kv.slots]
         return True
 
     def pin(self, at):
         if self.visit(at):
-            self.tree.pin(at.segment)
+            self.tree.residency.pin(at.segment)
             self.pinned.append(at)
 
     def unpin(self, at):
         self.pinned.remove(at)
-        self.tree.unpin(at.segment)
+        self.tree.residency.unpin(at.segment)
 
     def clear(self):
         referred = self._above(self.held) | self._above(self.pinned)
-        staying = {s for s in self.tree.segments() if s.slots and s in referred}
-        self.tree.clear()
-        assert {s for s in self.tree.segments() if s.slots} == staying
+        staying = {s for s in self.tree.segments() if s.kv.slots and s in referred}
+        self.tree.residency.clear()
+        assert {s for s in self.tree.segments() if s.kv.slots} == staying
 
     # -- what should be so -------------------------------------------------------------------------------------------
 
@@ -127,31 +127,31 @@ class Reference:
 
         def place(s):
             rated = [self.ratings[a] for a in s.lineage() if a in self.ratings]
-            seen = EvictionCandidate(rated[-1] if rated else math.inf, s.used_at, s.uses, s.id)
-            return (s in held) + (s in prompts), self.tree.policy.order(seen), s.id
+            seen = EvictionCandidate(rated[-1] if rated else math.inf, s.last_used, s.uses, s.id)
+            return (s in held) + (s in prompts), self.tree.residency.eviction.policy.order(seen), s.id
 
         may = [
             s for s in self.tree.segments()
-            if s.slots and s not in pinned and not any(c.slots for c in s.children.values())
-            and not (s in held and (s.irreplaceable or not self.tree.policy.evicts_held))
+            if s.kv.slots and s not in pinned and not any(c.kv.slots for c in s.children.values())
+            and not (s in held and (s.irreplaceable or not self.tree.residency.eviction.policy.evicts_held))
         ]  # fmt: skip
         return min(may, key=place, default=None)
 
     def check(self):
         self.tree.check_integrity()
         segments = list(self.tree.segments())
-        slots = [slot for s in segments for slot in s.slots]
-        assert len(set(slots)) == len(slots) == self.tree.pool.used <= self.limit
+        slots = [slot for s in segments for slot in s.kv.slots]
+        assert len(set(slots)) == len(slots) == self.tree.residency.pool.used <= self.limit
         assert all(path(h.segment) == h.tokens for h in [*self.held, *self.pinned])
         assert all(s.resident for h in self.pinned for s in h.segment.lineage())
         ends = [(origin(s), *path(s)) for s in segments]
         assert len(set(ends)) == len(ends)
         for s in segments:
-            assert s.handles or s.pins or s.children or s.slots
+            assert s.handles or s.pins or s.children or s.kv.slots
             assert not s.irreplaceable or self._kept(s)
         for h in self.held:
             if h.slots is not None:
-                assert [slot for s in h.segment.lineage() for slot in s.slots] == h.slots
+                assert [slot for s in h.segment.lineage() for slot in s.kv.slots] == h.slots
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
@@ -168,19 +168,19 @@ class Reference:
 
     def _compute(self, segment):
         tree = self.tree
-        tree.pin(segment)
+        tree.residency.pin(segment)
         try:
-            for part, first in tree.missing(segment):
+            for part, first in tree.residency.missing(segment):
                 count = len(part.tokens) - first
                 self._evict(count, segment)
-                self.recomputed += count - tree.store(part, tree.pool.allocate(count))
+                self.recomputed += count - tree.residency.store(part, tree.residency.pool.allocate(count))
         finally:
-            tree.unpin(segment)
+            tree.residency.unpin(segment)
 
     def _evict(self, count, running):
-        while self.tree.pool.available < count:
+        while self.tree.residency.pool.available < count:
             expected = self.victim(running)
-            resident = {s for s in self.tree.segments() if s.slots}
-            self.tree.make_room(self.tree.pool.available + 1)  # one more, so one victim
-            assert resident - {s for s in self.tree.segments() if s.slots} == {expected}
+            resident = {s for s in self.tree.segments() if s.kv.slots}
+            self.tree.residency.make_room(self.tree.residency.pool.available + 1)  # one more, so one victim
+            assert resident - {s for s in self.tree.segments() if s.kv.slots} == {expected}
             self.evictions += 1

@@ -12,6 +12,7 @@ from rksc_tot.cache.prefix_tree import PrefixTree
 from rksc_tot.cache.slot_pool import SlotPool
 from rksc_tot.core.errors import CacheError
 from rksc_tot.policies.eviction.base import EVICTION
+from rksc_tot.policies.eviction.rsbcm import RSBCM
 from tests.cache.reference import Reference, compute
 
 POLICIES = EVICTION.names()
@@ -55,7 +56,7 @@ def test_over_thousands_of_operations_the_budget_holds_and_the_right_one_goes(po
         wander(books, rng)
         books.check()
     assert books.evictions > 50
-    assert (books.recomputed > 0) == books.tree.policy.evicts_held  # nobody comes back to what no handle refers to
+    assert (books.recomputed > 0) == books.tree.residency.eviction.policy.evicts_held
 
 
 def hung(tree, parent, tokens, omega=None):
@@ -64,7 +65,7 @@ def hung(tree, parent, tokens, omega=None):
     tree.hold(segment)
     compute(tree, segment)
     if omega is not None:
-        tree.rate(segment, omega)
+        tree.residency.eviction.rate(segment, omega)
     return segment
 
 
@@ -73,46 +74,46 @@ def resident(**segments):
 
 
 def test_a_shallow_thought_of_low_score_does_not_take_good_children_with_it():
-    tree = PrefixTree(SlotPool(4))
+    tree = PrefixTree(SlotPool(4), RSBCM())
     weak = hung(tree, tree.origin, [1], omega=0.0)
     good = hung(tree, weak, [2], omega=5.0)
     fair = hung(tree, tree.origin, [3], omega=1.0)
-    tree.make_room(2)
+    tree.residency.make_room(2)
     assert resident(weak=weak, good=good, fair=fair) == {"weak", "good"}
-    tree.make_room(4)
+    tree.residency.make_room(4)
     assert not resident(weak=weak, good=good)
 
 
 def test_what_has_no_score_is_as_important_as_the_nearest_rated_above_it():
-    tree = PrefixTree(SlotPool(4))
+    tree = PrefixTree(SlotPool(4), RSBCM())
     low, high = hung(tree, tree.origin, [1], omega=1.0), hung(tree, tree.origin, [2], omega=2.0)
     below_low, below_high = hung(tree, low, [3]), hung(tree, high, [4])
-    tree.make_room(1)
+    tree.residency.make_room(1)
     assert resident(low=low, high=high, below_low=below_low, below_high=below_high) == {"low", "high", "below_high"}
-    tree.make_room(2)
+    tree.residency.make_room(2)
     assert resident(low=low, high=high, below_high=below_high) == {"high", "below_high"}
 
 
 def test_with_no_score_above_it_a_path_is_most_important():
-    tree = PrefixTree(SlotPool(2))
+    tree = PrefixTree(SlotPool(2), RSBCM())
     unrated, rated = hung(tree, tree.origin, [1]), hung(tree, tree.origin, [2], omega=1e9)
-    tree.make_room(1)
+    tree.residency.make_room(1)
     assert resident(unrated=unrated, rated=rated) == {"unrated"}
 
 
 def test_a_rating_reaches_what_is_unrated_below_it():
-    tree = PrefixTree(SlotPool(3))
+    tree = PrefixTree(SlotPool(3), RSBCM())
     trunk = hung(tree, tree.origin, [1])
     leaf, other = hung(tree, trunk, [2]), hung(tree, tree.origin, [3], omega=1.0)
-    tree.rate(trunk, 0.5)
-    tree.make_room(1)
+    tree.residency.eviction.rate(trunk, 0.5)
+    tree.residency.make_room(1)
     assert resident(trunk=trunk, leaf=leaf, other=other) == {"trunk", "other"}
 
 
 def test_a_rating_that_is_no_number_is_refused():
-    tree = PrefixTree(SlotPool(2))
+    tree = PrefixTree(SlotPool(2), RSBCM())
     with pytest.raises(CacheError, match="not a number"):
-        tree.rate(hung(tree, tree.origin, [1]), math.nan)
+        tree.residency.eviction.rate(hung(tree, tree.origin, [1]), math.nan)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -124,29 +125,29 @@ def test_the_prompt_of_an_open_search_goes_only_when_nothing_else_can(policy):
     thought = hung(tree, prompt, [2], omega=9.0)
     other = hung(tree, tree.origin, [3], omega=9.0)
     tree.drop(other)
-    tree.make_room(1)
+    tree.residency.make_room(1)
     assert resident(prompt=prompt, thought=thought) == {"prompt", "thought"}
-    if not tree.policy.evicts_held:
+    if not tree.residency.eviction.policy.evicts_held:
         with pytest.raises(CacheError, match="3 more tokens do not fit"):
-            tree.make_room(3)
+            tree.residency.make_room(3)
         return
-    tree.make_room(2)
+    tree.residency.make_room(2)
     assert resident(prompt=prompt, thought=thought) == {"prompt"}
-    tree.make_room(3)
+    tree.residency.make_room(3)
     assert not resident(prompt=prompt)
     tree.check_integrity()
 
 
 def test_a_closed_search_protects_its_prompt_no_longer():
-    tree = PrefixTree(SlotPool(2))
+    tree = PrefixTree(SlotPool(2), RSBCM())
     prompt = tree.walk(tree.origin, [1])
     tree.hold(prompt)
     tree.hold(prompt, prompt=True)
     compute(tree, prompt)
     other = hung(tree, tree.origin, [2], omega=0.0)
-    tree.rate(prompt, -1.0)
+    tree.residency.eviction.rate(prompt, -1.0)
     tree.drop(prompt, prompt=True)
-    tree.make_room(1)
+    tree.residency.make_room(1)
     assert resident(prompt=prompt, other=other) == {"other"}
 
 
@@ -154,29 +155,29 @@ def test_none_spares_what_is_held_and_takes_what_is_not():
     tree = PrefixTree(SlotPool(2), EVICTION.make("none"))
     held, dropped = hung(tree, tree.origin, [1]), hung(tree, tree.origin, [2])
     tree.drop(dropped)
-    tree.make_room(1)
+    tree.residency.make_room(1)
     assert resident(held=held, dropped=dropped) == {"held"}
     with pytest.raises(CacheError, match="1 of which running branches or open handles need"):
-        tree.make_room(2)
+        tree.residency.make_room(2)
 
 
 def test_a_private_path_is_met_from_nowhere_else():
-    tree = PrefixTree(SlotPool(9))
+    tree = PrefixTree(SlotPool(9), RSBCM())
     shared = hung(tree, tree.origin, [1, 2])
     one, two = hung(tree, tree.private_root(), [1, 2]), hung(tree, tree.private_root(), [1, 2])
     assert tree.walk(tree.origin, [1, 2]) is shared
-    assert len({tuple(segment.slots) for segment in (shared, one, two)}) == 3
+    assert len({tuple(segment.kv.slots) for segment in (shared, one, two)}) == 3
     assert list(tree.segments()) == [shared, one, two] or set(tree.segments()) == {shared, one, two}
     tree.check_integrity()
 
 
 def test_an_origin_is_forgotten_with_its_last_path():
-    tree = PrefixTree(SlotPool(9))
+    tree = PrefixTree(SlotPool(9), RSBCM())
     origin = tree.private_root()
     one, two = hung(tree, origin, [1]), hung(tree, origin, [2])
     for segment, left in ((one, {two}), (two, set())):
         tree.drop(segment)
-        tree.clear()
+        tree.residency.clear()
         assert set(tree.segments()) == left
     assert origin not in tree._origins
     again = hung(tree, origin, [3])
@@ -193,60 +194,60 @@ def test_what_would_not_come_out_the_same_stays_while_a_handle_refers_to_it(poli
     half = tree.walk(kept.parent, [1])  # a fork inside keeps both parts
     thought = hung(tree, kept, [3], omega=9.0)
     tree.drop(kept)  # the thought still stands on it
-    if not tree.policy.evicts_held:
+    if not tree.residency.eviction.policy.evicts_held:
         with pytest.raises(CacheError):
-            tree.make_room(2)
+            tree.residency.make_room(2)
     else:
-        tree.make_room(2)
+        tree.residency.make_room(2)
         assert not thought.resident
         with pytest.raises(CacheError, match="do not fit"):
-            tree.make_room(3)
+            tree.residency.make_room(3)
     assert kept.resident
     assert half.resident
     tree.drop(thought)
-    tree.make_room(4)
+    tree.residency.make_room(4)
     assert set(tree.segments()) <= {upper}
 
 
 def test_what_lingers_in_the_heap_is_cleared_away():
-    tree = PrefixTree(SlotPool(50))
+    tree = PrefixTree(SlotPool(50), RSBCM())
     trunk = hung(tree, tree.origin, [0])
-    for n in range(3 * EvictionQueue.ROOM):
+    for n in range(3 * EvictionQueue.MOST_STALE):
         scratch = hung(tree, trunk, [1, n])
         tree.drop(scratch)
         tree.discard(scratch, trunk.end)
-    assert len(tree._victims._heap) <= EvictionQueue.ROOM
+    assert len(tree.residency.eviction._heap) <= EvictionQueue.MOST_STALE
     tree.check_integrity()
 
 
 def test_what_was_cleared_away_is_offered_again():
-    tree = PrefixTree(SlotPool(50))
+    tree = PrefixTree(SlotPool(50), RSBCM())
     low = tree.walk(tree.origin, [1, 2, 3, 4])
     tree.hold(low)
-    tree.store(low, tree.pool.allocate(2))
+    tree.residency.store(low, tree.residency.pool.allocate(2))
     tree.walk(tree.origin, [1, 2])  # a fork, and nothing of what is below is resident
-    for n in range(2 * EvictionQueue.ROOM):
+    for n in range(2 * EvictionQueue.MOST_STALE):
         scratch = hung(tree, tree.origin, [5, n])
         tree.drop(scratch)
         tree.discard(scratch, 0)
-    tree.store(low, tree.pool.allocate(2))
+    tree.residency.store(low, tree.residency.pool.allocate(2))
     tree.check_integrity()
-    tree.make_room(50)
+    tree.residency.make_room(50)
 
 
 def test_scratch_that_is_discarded_was_not_evicted_to_make_room():
-    tree = PrefixTree(SlotPool(3))
+    tree = PrefixTree(SlotPool(3), RSBCM())
     scratch = hung(tree, tree.origin, [1, 2])
     tree.drop(scratch)
     tree.discard(scratch, 0)
-    assert (tree.pool.used, tree.evicted_tokens) == (0, 0)
+    assert (tree.residency.pool.used, tree.residency.evicted_tokens) == (0, 0)
     other = hung(tree, tree.origin, [3, 4])
-    tree.make_room(3)
-    assert (other.resident, tree.evicted_tokens) == (False, 2)
+    tree.residency.make_room(3)
+    assert (other.resident, tree.residency.evicted_tokens) == (False, 2)
 
 
 def test_a_choice_costs_no_walk_over_the_tree(monkeypatch):
-    tree = PrefixTree(SlotPool(3000))
+    tree = PrefixTree(SlotPool(3000), RSBCM())
     leaves = [hung(tree, tree.origin, [n]) for n in range(3000)]
     looked = 0
     key = EvictionQueue.key
@@ -257,6 +258,6 @@ def test_a_choice_costs_no_walk_over_the_tree(monkeypatch):
         return key(self, segment)
 
     monkeypatch.setattr(EvictionQueue, "key", counted)
-    tree.make_room(1000)
+    tree.residency.make_room(1000)
     assert sum(not leaf.resident for leaf in leaves) == 1000
     assert looked <= 3 * 1000

@@ -11,6 +11,7 @@ from rksc_tot.cache.prefix_tree import PrefixTree
 from rksc_tot.cache.slot_pool import SlotPool
 from rksc_tot.core.errors import AccountFull, CacheError
 from rksc_tot.policies.eviction.base import EVICTION
+from rksc_tot.policies.eviction.rsbcm import RSBCM
 
 ROOM = 12
 LIMITS = (5, 8)
@@ -23,7 +24,7 @@ class Purse:
 
 
 def make_tree(room=ROOM):
-    return PrefixTree(SlotPool(room))
+    return PrefixTree(SlotPool(room), RSBCM())
 
 
 def path(segment):
@@ -35,28 +36,28 @@ def resident(tree):
     found = {}
     for segment in tree.segments():
         whole = path(segment)
-        for n in range(len(segment.slots)):
-            found[whole[: segment.start + n + 1]] = segment.payer
+        for n in range(len(segment.kv.slots)):
+            found[whole[: segment.start + n + 1]] = segment.kv.payer
     return found
 
 
 def compute(tree, at, purse, most=99):
     """Make up to ``most`` more tokens of a path resident on somebody's account, as a pass does."""
-    tree.pin(at)
+    tree.residency.pin(at)
     try:
-        for segment, _ in tree.missing(at)[:1]:
-            tree.part(segment, purse)
-        for segment, first in tree.missing(at):
+        for segment, _ in tree.residency.missing(at)[:1]:
+            tree.split_by_payer(segment, purse)
+        for segment, first in tree.residency.missing(at):
             count = min(most, len(segment.tokens) - first)
             if not count:
                 break
             if purse is not None:
-                tree.make_room_within(count, purse.limit, purse)
-            tree.make_room(count)
-            tree.store(segment, tree.pool.allocate(count), purse)
+                tree.residency.make_room_within(count, purse.limit, purse)
+            tree.residency.make_room(count)
+            tree.residency.store(segment, tree.residency.pool.allocate(count), purse)
             most -= count
     finally:
-        tree.unpin(at)
+        tree.residency.unpin(at)
 
 
 class Charged(RuleBasedStateMachine):
@@ -81,15 +82,15 @@ class Charged(RuleBasedStateMachine):
     def compute(self, data, who, most):
         purse = self.purses[who]
         before = resident(self.tree)
-        evicted = self.tree.evicted_tokens
+        evicted = self.tree.residency.evicted_tokens
         at = self.handle(data)
-        crowded = self.tree.pool.available < 6
+        crowded = self.tree.residency.pool.available < 6
         try:
             compute(self.tree, at, purse, most)
         except CacheError:
             return
         gone = before.keys() - resident(self.tree).keys()
-        assert len(gone) == self.tree.evicted_tokens - evicted
+        assert len(gone) == self.tree.residency.evicted_tokens - evicted
         if not crowded:  # nothing went but within the account's own limit
             assert all(before[token] is purse is not None for token in gone)
 
@@ -98,13 +99,13 @@ class Charged(RuleBasedStateMachine):
     def compute_in_vain(self, data, who, most):
         """A pass that fails is taken back."""
         at, purse = self.handle(data), self.purses[who]
-        for segment, _ in self.tree.missing(at)[:1]:
-            self.tree.part(segment, purse)
-        for segment, first in self.tree.missing(at)[:1]:
-            once, before = segment.stored_once, resident(self.tree)
-            count = min(most, len(segment.tokens) - first, self.tree.pool.available)
-            self.tree.store(segment, self.tree.pool.allocate(count), purse)
-            self.tree.take_back(segment, count, once)
+        for segment, _ in self.tree.residency.missing(at)[:1]:
+            self.tree.split_by_payer(segment, purse)
+        for segment, first in self.tree.residency.missing(at)[:1]:
+            once, before = segment.kv.ever_computed, resident(self.tree)
+            count = min(most, len(segment.tokens) - first, self.tree.residency.pool.available)
+            self.tree.residency.store(segment, self.tree.residency.pool.allocate(count), purse)
+            self.tree.residency.undo_store(segment, count, once)
             assert resident(self.tree) == before
 
     @precondition(lambda self: self.held)
@@ -117,7 +118,7 @@ class Charged(RuleBasedStateMachine):
     @precondition(lambda self: len(self.held) > 4)
     @rule()
     def clear(self):
-        self.tree.clear()
+        self.tree.residency.clear()
 
     @invariant()
     def each_account_is_charged_for_what_it_holds_and_holds_no_more_than_it_may(self):
@@ -139,7 +140,7 @@ def test_a_path_that_two_accounts_computed_is_parted_where_the_second_went_on():
     tree.hold(at)
     compute(tree, at, one, most=2)
     compute(tree, at, two)
-    assert [(s.tokens, s.payer) for s in at.lineage()] == [([1, 2], one), ([3, 4, 5], two)]
+    assert [(s.tokens, s.kv.payer) for s in at.lineage()] == [([1, 2], one), ([3, 4, 5], two)]
     assert (one.kv_rows, two.kv_rows) == (2, 3)
 
 
@@ -161,7 +162,7 @@ def test_room_is_made_of_ones_own_and_of_no_more_than_it_takes():
         tree.hold(paths[name])
         compute(tree, paths[name], purse)
     assert [paths[name].resident for name in range(5)] == [True, False, True, True, True]
-    assert (one.kv_rows, two.kv_rows, tree.evicted_tokens) == (4, 4, 2)
+    assert (one.kv_rows, two.kv_rows, tree.residency.evicted_tokens) == (4, 4, 2)
 
 
 def test_an_account_with_all_in_use_is_full_and_the_sentence_has_the_numbers():
@@ -169,10 +170,10 @@ def test_an_account_with_all_in_use_is_full_and_the_sentence_has_the_numbers():
     at = tree.walk(tree.origin, [1, 2, 3])
     tree.hold(at)
     compute(tree, at, one)
-    tree.pin(at)
-    tree.make_room_within(1, one.limit, one)
+    tree.residency.pin(at)
+    tree.residency.make_room_within(1, one.limit, one)
     with pytest.raises(AccountFull, match="2 more tokens do not fit the 4 this search may hold, 3 of which are in use"):
-        tree.make_room_within(2, one.limit, one)
+        tree.residency.make_room_within(2, one.limit, one)
     assert at.resident
 
 
@@ -181,16 +182,16 @@ def test_of_one_token_for_which_there_is_no_room_the_sentences_speak_as_of_one()
     at = tree.walk(tree.origin, [1, 2, 3])
     tree.hold(at)
     compute(tree, at, one)
-    tree.pin(at)
+    tree.residency.pin(at)
     with pytest.raises(AccountFull, match=r"^1 more token does not fit the 3 this search may hold"):
-        tree.make_room_within(1, one.limit, one)
+        tree.residency.make_room_within(1, one.limit, one)
     full = PrefixTree(SlotPool(3), EVICTION.make("none"))
     at = full.walk(full.origin, [1, 2, 3])
     full.hold(at)
     compute(full, at, Purse(9))
-    full.pin(at)
+    full.residency.pin(at)
     with pytest.raises(CacheError, match=r"^1 more token does not fit the KV budget of 3 tokens"):
-        full.make_room(1)
+        full.residency.make_room(1)
 
 
 @pytest.mark.parametrize("wrong", [-1, 1])
@@ -203,7 +204,7 @@ def test_books_that_charge_wrongly_are_noticed(wrong):
     with pytest.raises(CacheError, match="charged"):
         tree.check_integrity()
     one.kv_rows -= wrong
-    tree.make_room(ROOM)
+    tree.residency.make_room(ROOM)
     one.kv_rows += wrong
     with pytest.raises(CacheError, match="charged"):
         tree.check_integrity()

@@ -7,8 +7,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from rksc_tot.cache.prefix_tree import PrefixTree
 from rksc_tot.cache.slot_pool import SlotPool
-from rksc_tot.core.errors import CacheError
 from rksc_tot.policies.eviction.base import EVICTION
+from rksc_tot.policies.eviction.rsbcm import RSBCM
 from tests.cache.reference import Reference, compute
 
 POLICIES = EVICTION.names()
@@ -93,78 +93,26 @@ def test_any_order_of_operations_leaves_the_books_in_order_and_evicts_what_a_loo
 
 
 def test_equal_paths_are_one_path():
-    tree = PrefixTree(SlotPool(10))
+    tree = PrefixTree(SlotPool(10), RSBCM())
     a = tree.walk(tree.origin, [1, 2, 3])
     tree.hold(a)
     assert tree.walk(tree.walk(tree.origin, [1]), [2, 3]) is a
 
 
 def test_splitting_keeps_the_identity_of_the_end():
-    tree = PrefixTree(SlotPool(10))
+    tree = PrefixTree(SlotPool(10), RSBCM())
     low = tree.walk(tree.origin, [1, 2, 3, 4])
     tree.hold(low)
     compute(tree, low)
     high = tree.walk(tree.origin, [1, 2])
     assert low.parent is high
-    assert (high.slots, low.slots) == ([0, 1], [2, 3])
-    assert (high.used_at, high.uses) == (low.used_at, low.uses) == (1, 1)
+    assert (high.kv.slots, low.kv.slots) == ([0, 1], [2, 3])
+    assert (high.last_used, high.uses) == (low.last_used, low.uses) == (1, 1)
 
 
 def test_a_segment_somebody_else_stands_on_does_not_grow():
-    tree = PrefixTree(SlotPool(10))
+    tree = PrefixTree(SlotPool(10), RSBCM())
     at = tree.walk(tree.origin, [1])
-    tree.pin(at)
+    tree.residency.pin(at)
     assert tree.step(at, 2, alone=True) is at
     assert tree.step(at, 3, alone=False) is not at
-
-
-def test_eviction_is_leaf_first_and_spares_what_is_pinned():
-    tree = PrefixTree(SlotPool(4, row_bytes=10))
-    trunk = tree.walk(tree.origin, [1, 2])
-    tree.hold(trunk)
-    old, new = tree.walk(trunk, [3]), tree.walk(trunk, [4])
-    for leaf in (old, new):
-        tree.hold(leaf)
-        compute(tree, leaf)
-    tree.pin(new)
-    tree.make_room(1)
-    assert (trunk.resident, old.resident, new.resident) == (True, False, True)
-    with pytest.raises(CacheError, match=r"do not fit the KV budget of 4 tokens.*the KV budget, by 10 bytes at least"):
-        tree.make_room(2)
-
-
-def test_what_nobody_holds_goes_before_what_somebody_may_revisit():
-    tree = PrefixTree(SlotPool(3))
-    kept, dropped = tree.walk(tree.origin, [1]), tree.walk(tree.origin, [2])
-    tree.hold(kept)
-    tree.hold(dropped)
-    compute(tree, kept)
-    compute(tree, dropped)
-    tree.drop(dropped)
-    tree.make_room(2)
-    assert kept.resident
-
-
-def test_a_token_stored_again_is_not_new():
-    tree = PrefixTree(SlotPool(4))
-    segment = tree.walk(tree.origin, [1, 2])
-    tree.hold(segment)
-    assert tree.store(segment, tree.pool.allocate(2)) == 2
-    tree.make_room(4)
-    assert tree.store(segment, tree.pool.allocate(2)) == 0
-
-
-def test_a_visit_counts_once_however_often_running_work_moves_on_below():
-    tree = PrefixTree(SlotPool(9))
-    trunk = hung = tree.walk(tree.origin, [1])
-    tree.pin(trunk)
-    for token in (2, 3, 4):
-        below = tree.walk(hung, [token])
-        tree.pin(below)
-        tree.unpin(hung)
-        hung = below
-    assert (trunk.uses, hung.uses) == (1, 1)
-    tree.hold(hung)
-    tree.unpin(hung)
-    tree.pin(hung)
-    assert (trunk.uses, hung.uses) == (2, 2)

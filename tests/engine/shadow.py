@@ -48,7 +48,7 @@ class Shadow:
         self._go_on, self._add = scheduler._go_on, scheduler.add
         engine.forward.run, arena.copy, arena.compact = self.run, self.copy, self.compact
         scheduler._go_on, scheduler.add = self.go_on, self.add
-        self._restore, engine.cache.restore = engine.cache.restore, self.restore
+        self._restore, engine.cache.residency.restore = engine.cache.residency.restore, self.restore
 
     # -- what the engine does ----------------------------------------------------------------------------------------
 
@@ -127,13 +127,13 @@ class Shadow:
         slots = []
         for segment in self.engine.cache.segments():
             path = self.tokens(segment)
-            names = range(segment.reach) if segment.kept is None else segment.kept
-            slots += segment.slots
-            for name, slot in zip(names, segment.slots, strict=True):
+            names = range(segment.kv.computed) if segment.kv.present is None else segment.kv.present
+            slots += segment.kv.slots
+            for name, slot in zip(names, segment.kv.slots, strict=True):
                 for row in (row for heads in self.rows[slot] for row in heads):
                     assert path[: len(row.path)] == row.path
-                    assert segment.mixed or len(row.path) == segment.start + name + 1
-                    assert segment.mixed or row.exact == (name < segment.sound)
+                    assert segment.kv.per_head or len(row.path) == segment.start + name + 1
+                    assert segment.kv.per_head or row.exact == (name < segment.kv.exact_tokens)
         for layer in self.engine.forward.arena.keys if slots else ():
             rows = [row for slot in slots for row in self.rows[slot][layer]]
             for part, stored in zip(("key", "value"), self.engine.forward.arena.read(layer), strict=True):

@@ -1,4 +1,4 @@
-"""Copy or compute again: what each is measured to take. Both give the same KV, so only time depends on it."""
+"""Whether to copy KV back or to compute it again, by measured times. Both give the same KV, so only time depends on it."""
 
 from __future__ import annotations
 
@@ -6,25 +6,27 @@ import math
 
 
 class LinearCost:
-    """Seconds as a straight line in the number of tokens, fitted to what was measured lately.
+    """Seconds as a straight line in the number of tokens, fitted to recent measurements.
 
-    Least squares in which an observation weighs :data:`FADE` times what the next one does, with one more observation, of no
-    tokens in no time, so that a slope is defined from the first one on. Neither slope nor offset is below 0. A measurement
-    that takes more than :data:`MOST` times what the line says counts as that: machines hiccup upwards only.
+    Least squares with exponential decay: each measurement weighs :data:`FADE` times as much as the next one. One more
+    measurement, of no tokens in no time, makes the slope defined from the first measurement on. Slope and offset are at least
+    0. A measurement above :data:`MOST` times the estimate counts as that: hiccups of a machine only make it slower.
+
+    A mean rate would not do: it charges the fixed time of a copy, or of a pass, to each token.
     """
 
     FADE = 0.9
     MOST = 4.0
 
     def __init__(self) -> None:
-        self._weight = 0.0  # of all observations, by the last one's
+        self._weight = 0.0  # of all measurements; the last one weighs 1
         self._tokens = 0.0  # mean
         self._seconds = 0.0  # mean
-        self._spread = 0.0  # weighted sum of squared distances from the mean number of tokens
-        self._joint = 0.0  # likewise of the products with the distances from the mean of the seconds
+        self._spread = 0.0  # weighted sum of (tokens - mean tokens) ** 2
+        self._joint = 0.0  # weighted sum of (tokens - mean tokens) * (seconds - mean seconds)
 
     def tell(self, tokens: int, seconds: float) -> None:
-        """Take a measurement into account; one of nothing, or in no time, says nothing."""
+        """Take a measurement into account, unless it has no tokens or no valid time."""
         if tokens < 1 or not 0 < seconds < math.inf:
             return
         if self.known:
@@ -43,7 +45,7 @@ class LinearCost:
 
     @property
     def slope(self) -> float:
-        """Seconds of one more token; 0 before anything was measured."""
+        """Seconds that each further token takes; 0 before the first measurement."""
         if not self.known:
             return 0.0
         share = self._weight / (self._weight + 1)
@@ -51,17 +53,19 @@ class LinearCost:
         return min(max(slope, 0.0), self._seconds / self._tokens)
 
     def at(self, tokens: int) -> float:
-        """Seconds of that many tokens; 0 before anything was measured."""
+        """Seconds that ``tokens`` take; 0 before the first measurement."""
         return self._seconds + self.slope * (tokens - self._tokens)
 
 
 class CostModel:
-    """Which is cheaper for tokens whose KV is in an offload store.
+    """Decides for tokens whose KV is in an offload store.
 
-    After the copy, or instead of it, a pass runs in any case, for what comes next on the path. So computing again costs what
-    rows add to a pass, and copying what it takes altogether. It says copy as long as too little is known: passes were never
-    measured, or copies fewer than :data:`TRIES` times, or none of even a quarter of the length (of a short one what every copy
-    takes is most); likewise when so many passes went by since the last copy that its measure may be out of date.
+    A pass runs in any case, for the tokens that follow on the path. Computing again therefore costs the time that further rows
+    add to a pass, while copying costs its whole time. The model says copy as long as it knows too little:
+
+    * no pass was measured, or fewer than :data:`TRIES` copies;
+    * no copy was at least 1/:data:`FURTHER` as long (the fixed time dominates a short copy);
+    * the last copy was :data:`STALE` passes ago, so its time may be out of date.
     """
 
     STALE = 512  # passes
@@ -76,19 +80,19 @@ class CostModel:
         self._longest = 0  # tokens
 
     def copied(self, tokens: int, seconds: float) -> None:
-        """A store's own report: ``tokens`` came back in ``seconds``; on CUDA until the work was queued."""
+        """Report from the store: ``tokens`` were copied back in ``seconds``; on CUDA, the time until the copy was queued."""
         self.copying.tell(tokens, seconds)
         self._passes = 0
         self._copies += 1
         self._longest = max(self._longest, tokens)
 
     def computed(self, rows: int, seconds: float) -> None:
-        """The engine's report: a pass of ``rows`` took ``seconds``."""
+        """Report from the engine: a pass of ``rows`` took ``seconds``."""
         self.computing.tell(rows, seconds)
         self._passes += 1
 
     def copy_is_cheaper(self, tokens: int, missing: int | None = None) -> bool:
-        """Whether to copy ``tokens`` back rather than to compute again those that are ``missing``; None: all of them."""
+        """Whether to copy ``tokens`` back rather than to compute ``missing`` of them again; None: all of them."""
         unknown = self._copies < self.TRIES or tokens > self.FURTHER * self._longest or not self.computing.known
         if unknown or self._passes >= self.STALE:
             return True

@@ -1,9 +1,8 @@
 """Records in a file.
 
-The file is read into a buffer, not through a memory map: through a map, a sector that cannot be read, or a file that
-somebody cuts short, would end the process (SIGBUS) instead of raising an error, and what was checked might have changed when
-it is copied. The kernel's page cache serves both ways alike. It is written by ``write`` for the same reason: into a hole of a
-mapped file on a full disk, a process writes itself to death.
+The file is read into a buffer and written by ``write``, not through a memory map. Through a map, an unreadable sector, a file
+that was cut short or a full disk ends the process (SIGBUS) instead of raising an error, and data may change between check and
+copy. The kernel's page cache serves both ways alike.
 """
 
 from __future__ import annotations
@@ -20,10 +19,14 @@ from rksc_tot.cache.offload.records import Records
 
 
 class SpillFile:
-    """A temporary file that nobody else can open, or find: where the system allows it has no name, so a process that is killed
-    leaves nothing behind. Each record has a checksum (CRC-32), which is kept in memory.
+    """A temporary file without a name where the system allows, so a killed process leaves nothing behind.
 
-    Raises OSError where no file can be made.
+    Each record has a checksum (CRC-32), which is kept in memory.
+
+    Raises
+    ------
+    OSError
+        If no file can be made.
     """
 
     BUFFER = 1 << 20  # bytes
@@ -36,7 +39,7 @@ class SpillFile:
         try:
             self._file = tempfile.TemporaryFile(buffering=0, dir=folder)  # noqa: SIM115  # open as long as this lives
         except OSError as error:
-            if (where := folder or tempfile.tempdir) is None:  # the system has none, which the error says
+            if (where := folder or tempfile.tempdir) is None:  # the system has no folder, and the error says so
                 raise
             raise OSError(error.errno, f"{error.strerror or error}, in the folder {str(where)!r}") from error
         self._closing = weakref.finalize(self, self._file.close)
@@ -54,7 +57,7 @@ class SpillFile:
         self._sums.update((row, zlib.crc32(record)) for row, record in zip(rows, records, strict=True))
 
     def fetch(self, rows: range, arena: Arena, slots: list[int]) -> None:
-        """Copy ``rows`` back into ``slots``, none of them unless all are as they were written. Raises OSError."""
+        """Copy ``rows`` back into ``slots``. No row is copied unless all have their checksums. Raises OSError."""
         buffer = self._buffer[: len(rows)]
         records = buffer.numpy()
         self._file.seek(rows.start * self._records.size)

@@ -9,10 +9,10 @@ from rksc_tot.cache.offload.records import Records
 
 
 class Slabs:
-    """Memory that is taken slab by slab when it is first needed, used again and again, and given back at the end.
+    """Memory that is allocated slab by slab when it is first needed, reused, and freed at the end.
 
-    A tensor for each run of tokens would be simpler, but under a steady coming and going of runs of several lengths the
-    allocator held 1.9 times the limit and a copy took 1.7 times as long; pinned memory is rounded up to powers of two besides.
+    One tensor for each run of tokens would be simpler. With runs of many lengths, however, the allocator held 1.9 times the
+    limit and a copy took 1.7 times as long, and pinned memory is rounded up to powers of two.
     """
 
     SIZE = 32 << 20  # bytes
@@ -31,14 +31,14 @@ class Slabs:
         self._records.pack(arena, slots, self._view(rows))
 
     def fetch(self, rows: range, arena: Arena, slots: list[int]) -> None:
-        """Copy ``rows`` back into ``slots``. On CUDA the stream keeps it before whatever is put there next."""
+        """Copy ``rows`` back into ``slots``. On CUDA the stream runs it before the rows are written again."""
         self._records.unpack(arena, slots, self._view(rows))
 
     def prefetch(self, rows: range) -> None:
-        """Nothing: it is there."""
+        """Do nothing: the rows are in memory."""
 
     def close(self) -> None:
-        """Give the memory back."""
+        """Free the memory."""
         self._slabs.clear()
 
     def _view(self, rows: range) -> Tensor:

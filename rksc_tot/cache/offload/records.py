@@ -1,4 +1,4 @@
-"""A token's KV of all layers as one record of bytes: what is stored outside the arena."""
+"""The KV of one token over all layers as a record of bytes, as it is stored outside the arena."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Field(NamedTuple):
 class Records:
     """How records of an arena are laid out: keys, then values, layer after layer.
 
-    A record belongs to one token, so a run of tokens can be cut, and parts of it given up, without touching the rest.
+    Each record belongs to one token, so a run of tokens can be split, and parts of it dropped, without touching the rest.
 
     Attributes
     ----------
@@ -72,17 +72,17 @@ class Records:
         Raises
         ------
         MemoryError
-            If there is not so much.
+            If there is not enough memory.
         """
         try:
             return torch.empty(rows, self.size, dtype=torch.uint8, pin_memory=self.device.type == "cuda")
-        except RuntimeError as error:  # which is what PyTorch makes of it
+        except RuntimeError as error:  # PyTorch raises it where memory runs out
             raise MemoryError(f"no {rows * self.size} bytes of memory are to be had") from error
 
     def pack(self, arena: Arena, slots: Sequence[int], records: Tensor) -> None:
         """Copy rows ``slots`` of the arena into ``records [len(slots), size]``, from :meth:`room`.
 
-        On CUDA they are on their way when this returns, in the order of the current stream: see :meth:`wait`.
+        On CUDA the copy is queued on the current stream when this returns: see :meth:`wait`.
         """
         near = records if self.device.type == "cpu" else torch.empty_like(records, device=self.device)
         rows = slice(slots[0], slots[-1] + 1) if is_run(list(slots)) else self._index(slots)
@@ -98,11 +98,11 @@ class Records:
         index = self._index(slots)
         for layer, keys, values in self.layers:
             arena.write(layer, keys.of(near), values.of(near), index)
-        if arena.observed is not None:
-            arena.observed.forget(index)
+        if arena.attention_stats is not None:
+            arena.attention_stats.forget(index)
 
     def wait(self) -> None:
-        """Until what was packed has arrived, and what was unpacked may be overwritten."""
+        """Wait until packed records have arrived, and unpacked records may be overwritten."""
         if self.device.type == "cuda":
             torch.cuda.current_stream(self.device).synchronize()
 

@@ -2,11 +2,12 @@
 
 ::
 
-    arena     slots 7 3 4  ──stow──►  rows 0..2 ┐ Stowed   split ► Stowed, Stowed      drop, or the least recently used of a
-              slots 9 1 2  ◄─restore─           ┘                                      full store: gone
+    arena  slots 7 3 4  ──offload──►  rows 0..2 of the store, one OffloadedRecord
+           slots 9 1 2  ◄──restore──
 
-A store never holds more than its limit, and never fails: what does not fit, cannot be written or comes back damaged is
-computed again, so nobody loses more than time.
+A record can be split, and is gone when it is dropped or when a full store needs its rows: the least recently used record goes
+first. A store never holds more than its limit and never fails. KV that does not fit, cannot be written or comes back damaged is
+computed again, which costs time only.
 """
 
 from __future__ import annotations
@@ -15,22 +16,16 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from itertools import islice
-from pathlib import Path
-from typing import Protocol, cast
+from typing import Protocol
 
 import torch
 
 from rksc_tot.cache.arena import Arena
 from rksc_tot.cache.extents import Extents, batches, cut
 from rksc_tot.cache.offload.cost_model import CostModel
-from rksc_tot.cache.offload.disk import SpillFile
-from rksc_tot.cache.offload.memory import Slabs
 from rksc_tot.cache.offload.records import Records
 from rksc_tot.core.errors import CacheError, ConfigError
-from rksc_tot.core.plugins.user_code import shown
-from rksc_tot.core.sizes import OFFLOAD_BUDGET, kv_bytes
 
 _log = logging.getLogger("rksc_tot")
 
@@ -38,7 +33,13 @@ FAULTS = (OSError, MemoryError, torch.OutOfMemoryError)
 
 
 class Place(Protocol):
-    """Rows of records somewhere. It is given rows that do not cross a multiple of ``step``, and may raise :data:`FAULTS`."""
+    """Rows of records in host memory or in a file. All methods may raise :data:`FAULTS`.
+
+    Attributes
+    ----------
+    step
+        No call names rows on both sides of a multiple of ``step``.
+    """
 
     step: int
 
@@ -54,9 +55,9 @@ class OffloadedRecord:
     Attributes
     ----------
     tokens
-        How many.
+        Number of tokens.
     gone
-        Whether the store holds it no longer: it was dropped, made room for others, was damaged, or was split.
+        Whether the store no longer holds the record: it was dropped, displaced, damaged or split.
     """
 
     __slots__ = ("_runs", "_store", "gone", "tokens")
@@ -68,52 +69,49 @@ class OffloadedRecord:
         self.gone = False
 
     def split(self, at: int) -> tuple[OffloadedRecord, OffloadedRecord]:
-        """The first ``at`` tokens and the rest, instead of this. Nothing is moved; either may be dropped without the other.
-
-        Both are gone if this is.
+        """Replace this record by two: the first ``at`` tokens, and the rest. No KV is moved. Both are gone if this one is.
 
         Raises
         ------
         CacheError
-            If ``at`` is not within.
+            If ``at`` is not inside the record.
         """
         return self._store._split(self, at)
 
     def drop(self) -> None:
-        """Give its room back. To drop what is gone does nothing."""
+        """Free the rows of the record. Dropping a record that is gone does nothing."""
         self._store._drop(self)
 
 
 class OffloadStore:
-    """KV of evicted tokens within ``limit`` bytes; the least recently used makes room. Made by :func:`open_store`.
+    """KV of evicted tokens within ``limit`` bytes. Made by :func:`~rksc_tot.cache.offload.open_store.open_store`.
 
-    For one engine: only its thread calls, but :meth:`close` may come from any. What is copied back stays in the store, so
-    evicting it once more takes no copy. Where it fails it says so once, by a warning, and goes on as far as it can.
+    A store serves one engine. Only the engine's thread calls it, except for :meth:`close`. Restored KV stays in the store, so
+    evicting it again takes no copy. A failure is logged once as a warning, and the store goes on as far as it can.
 
     Parameters
     ----------
     name
-        For messages.
+        Name in messages.
     limit
-        Bytes of KV it may hold.
+        Bytes of KV that the store may hold.
     make
-        Makes the place, given how records look and how many of them there may be. It is called when there is something to
-        store.
+        Makes the place from the layout of the records and their greatest number, when KV is first stored.
 
     Attributes
     ----------
     costs
-        Whether copying back pays; the store reports its copies, the engine its passes.
+        Whether copying back pays. The store reports its copies, the engine its passes.
     failed
-        Why nothing more is stored, None while it is. What was stored before can still be copied back.
+        Why no more KV is stored; None while KV is stored. Earlier records can still be restored.
     closed
-        Whether it was closed.
-    stowed_tokens, restored_tokens
-        Copied out of arenas, and back, so far.
+        Whether the store was closed.
+    offloaded_tokens, restored_tokens
+        Tokens copied out of the arena, and back, so far.
     displaced_tokens
-        That had to make room for others, so far.
+        Tokens dropped to make room for others so far.
     refused_tokens
-        That came back damaged or not at all, so far.
+        Tokens that came back damaged or not at all so far.
     """
 
     def __init__(self, name: str, limit: int, make: Callable[[Records, int], Place]) -> None:
@@ -122,7 +120,7 @@ class OffloadStore:
         self.costs = CostModel()
         self.failed: str | None = None
         self.closed = False
-        self.stowed_tokens = 0
+        self.offloaded_tokens = 0
         self.restored_tokens = 0
         self.displaced_tokens = 0
         self.refused_tokens = 0
@@ -135,12 +133,12 @@ class OffloadStore:
         self._taken = False
 
     def take(self) -> None:
-        """Be the store of one engine.
+        """Claim the store for one engine.
 
         Raises
         ------
         ConfigError
-            If it is another's already.
+            If another engine has claimed it.
         """
         with self._lock:
             if self._taken:
@@ -149,18 +147,21 @@ class OffloadStore:
 
     @property
     def bytes(self) -> int:
-        """Bytes of KV that it holds."""
+        """Bytes of KV in the store."""
         return (self._extents.rows - self._extents.free) * (self._records.size if self._records else 0)
 
-    def stow(self, arena: Arena, slots: Sequence[int]) -> OffloadedRecord | None:
-        """Copy the KV in ``slots`` out of the arena; None if the store is closed, has failed, or is too small for it.
+    def offload(self, arena: Arena, slots: Sequence[int]) -> OffloadedRecord | None:
+        """Copy the KV in ``slots`` out of the arena. The slots may be overwritten at once.
 
-        The slots may be overwritten at once.
+        Returns
+        -------
+        OffloadedRecord or None
+            The record; None if the store is closed, has failed, or is too small.
 
         Raises
         ------
         CacheError
-            If the arena's layers are not those the store began with.
+            If the layout of the arena has changed since the first call.
         """
         with self._lock, torch.inference_mode():
             if self.closed or self.failed is not None:
@@ -173,75 +174,78 @@ class OffloadStore:
                     oldest = next(iter(self._held))
                     self.displaced_tokens += oldest.tokens
                     self._forget(oldest)
-                stowed = OffloadedRecord(self, self._extents.take(len(slots)))
-                self._held[stowed] = None
+                record = OffloadedRecord(self, self._extents.take(len(slots)))
+                self._held[record] = None
                 try:
-                    for rows, part in _pairs(stowed._runs, slots, place):
+                    for rows, part in _pairs(record._runs, slots, place):
                         place.put(rows, arena, part)
                 except BaseException:
-                    self._forget(stowed)
+                    self._forget(record)
                     raise
             except FAULTS as error:
                 self._fail(_reason(error))
                 return None
-            self.stowed_tokens += stowed.tokens
-            return stowed
+            self.offloaded_tokens += record.tokens
+            return record
 
-    def restore(self, stowed: OffloadedRecord, arena: Arena, slots: Sequence[int]) -> bool:
-        """Copy what was stowed into ``slots``, bit for bit; the arena is made large enough.
+    def restore(self, record: OffloadedRecord, arena: Arena, slots: Sequence[int]) -> bool:
+        """Copy a record into ``slots``, bit for bit. The arena grows as needed.
 
-        False if it is gone, or was refused since it cannot be read or is not what was written. Then it is gone, and a slot holds
-        what it held before or what it was to hold, never anything else.
+        Returns
+        -------
+        bool
+            False if the record is gone, cannot be read, or is not what was written. The record is gone then. Each slot holds its
+            former KV or that of the record, and no other.
 
         Raises
         ------
         CacheError
-            If it is another store's, or there are more or fewer slots than tokens.
+            If the record is of another store, or the number of slots is wrong.
         """
         with self._lock, torch.inference_mode():
-            if stowed._store is not self or len(slots) != stowed.tokens:
+            if record._store is not self or len(slots) != record.tokens:
                 raise CacheError(
-                    f"{stowed.tokens} tokens, maybe of another store, cannot be copied to {len(slots)} slots"
+                    f"{record.tokens} tokens, maybe of another store, cannot be copied to {len(slots)} slots"
                 )
-            if stowed.gone or self._place is None:
+            if record.gone or self._place is None:
                 return False
-            self._touch(stowed)
+            self._touch(record)
             try:
                 arena.reserve(max(slots, default=-1) + 1)
                 start = time.perf_counter()
-                for rows, part in _pairs(stowed._runs, slots, self._place):
+                for rows, part in _pairs(record._runs, slots, self._place):
                     self._place.fetch(rows, arena, part)
             except FAULTS as error:
-                self._refuse(stowed, _reason(error))
+                self._refuse(record, _reason(error))
                 return False
-            self.costs.copied(stowed.tokens, time.perf_counter() - start)
-            self.restored_tokens += stowed.tokens
+            self.costs.copied(record.tokens, time.perf_counter() - start)
+            self.restored_tokens += record.tokens
             return True
 
-    def prefetch(self, stowed: OffloadedRecord) -> None:
-        """Say that it will be restored soon: reading begins, where that helps, and others make room before it does."""
+    def prefetch(self, record: OffloadedRecord) -> None:
+        """Begin to read a record that will be restored soon. Other records make room before it does."""
         with self._lock:
-            if not stowed.gone and self._place is not None:
-                self._touch(stowed)
-                for rows in stowed._runs:
+            if not record.gone and self._place is not None:
+                self._touch(record)
+                for rows in record._runs:
                     self._place.prefetch(rows)
 
     def close(self) -> None:
-        """Forget all and give memory and disk back. Nothing is stored or found afterwards; to close again does nothing."""
+        """Drop all records and free memory and disk. The store stores nothing afterwards. Closing it again does nothing."""
         with self._lock:
             self.closed = True
-            for stowed in list(self._held):
-                self._forget(stowed)
+            for record in list(self._held):
+                self._forget(record)
             if self._place is not None:
                 self._place.close()
                 self._place = None
 
     def check_integrity(self) -> None:
-        """Raise CacheError unless every row is free or of one entry, and the limit is kept."""
+        """Raise CacheError unless each row is free or belongs to one record, and the limit is kept."""
         with self._lock:
-            self._extents.check_integrity(rows for stowed in self._held for rows in stowed._runs)
-            if self.bytes > self.limit or any(stowed.gone for stowed in self._held):
-                raise CacheError("the offload store holds more than it may, or what is gone")
+            self._extents.check_integrity(rows for record in self._held for rows in record._runs)
+            if self.bytes > self.limit or any(record.gone for record in self._held):
+                raise CacheError("the offload store holds more than it may, or a record that is gone")
 
     # -- inside, under the lock --------------------------------------------------------------------------------------
 
@@ -256,92 +260,47 @@ class OffloadStore:
             self._records, self._extents = records, Extents(rows)
         return self._place
 
-    def _touch(self, stowed: OffloadedRecord) -> None:
-        self._held[stowed] = self._held.pop(stowed)
+    def _touch(self, record: OffloadedRecord) -> None:
+        self._held[record] = self._held.pop(record)
 
-    def _forget(self, stowed: OffloadedRecord) -> None:
-        del self._held[stowed]
-        self._extents.give(stowed._runs)
-        stowed.gone = True
+    def _forget(self, record: OffloadedRecord) -> None:
+        del self._held[record]
+        self._extents.give(record._runs)
+        record.gone = True
 
     def _fail(self, reason: str) -> None:
         self.failed = reason
-        _log.warning("offload to %s stopped, what is evicted from now on is computed again: %s", self.name, reason)
+        _log.warning("offload to %s stopped, KV evicted from now on is computed again: %s", self.name, reason)
 
-    def _refuse(self, stowed: OffloadedRecord, reason: str) -> None:
+    def _refuse(self, record: OffloadedRecord, reason: str) -> None:
         if not self.refused_tokens:
             _log.warning("offload to %s lost KV, which is computed again; more may follow: %s", self.name, reason)
-        self.refused_tokens += stowed.tokens
-        self._forget(stowed)
+        self.refused_tokens += record.tokens
+        self._forget(record)
 
-    # -- of entries --------------------------------------------------------------------------------------------------
+    # -- of records --------------------------------------------------------------------------------------------------
 
-    def _split(self, stowed: OffloadedRecord, at: int) -> tuple[OffloadedRecord, OffloadedRecord]:
-        if not 0 < at < stowed.tokens:
-            raise CacheError(f"cannot split {stowed.tokens} tokens at {at}")
+    def _split(self, record: OffloadedRecord, at: int) -> tuple[OffloadedRecord, OffloadedRecord]:
+        if not 0 < at < record.tokens:
+            raise CacheError(f"cannot split {record.tokens} tokens at {at}")
         with self._lock:
-            head, tail = (OffloadedRecord(self, runs) for runs in cut(stowed._runs, at))
-            if stowed.gone:
+            head, tail = (OffloadedRecord(self, runs) for runs in cut(record._runs, at))
+            if record.gone:
                 head.gone = tail.gone = True
             else:
-                del self._held[stowed]
-                stowed.gone = True
+                del self._held[record]
+                record.gone = True
                 self._held |= {head: None, tail: None}
             return head, tail
 
-    def _drop(self, stowed: OffloadedRecord) -> None:
+    def _drop(self, record: OffloadedRecord) -> None:
         with self._lock:
-            if not stowed.gone:
-                self._forget(stowed)
-
-
-def open_store(
-    named: str | OffloadStore | None, limit: int | str = OFFLOAD_BUDGET, folder: str | Path | None = None
-) -> OffloadStore | None:
-    """The store of that name, the store itself, or None for None.
-
-    Parameters
-    ----------
-    named
-        ``"cpu"``: host memory, pinned where the arena is on CUDA. ``"disk"``: a file.
-    limit
-        Bytes it may hold, or a text such as ``"4GiB"``; of what is made here.
-    folder
-        Of the file, which is there only while the store is open and, where the system allows, has no name. None: the system's
-        folder for temporary files.
-
-    Raises
-    ------
-    ConfigError
-        If there is no such store or folder, the folder is no path, the limit is not above 0, the store has no use for a
-        folder, or it is closed.
-    """
-    if named is None:
-        return None
-    if isinstance(named, OffloadStore):
-        if named.closed:
-            raise ConfigError("this offload store is closed", hint="open another one")
-        if folder is not None or kv_bytes(limit) != kv_bytes(OFFLOAD_BUDGET):
-            raise ConfigError("this offload store has a budget and a place of its own", hint="leave others out")
-        return named
-    if named not in ("cpu", "disk"):
-        raise ConfigError(f"offload is {cast('object', named)!r}", hint="name one of cpu, disk")
-    size = kv_bytes(limit, "offload_budget")
-    if named == "cpu":
-        if folder is not None:
-            raise ConfigError(
-                f"offload to cpu has no use for the folder {str(folder)!r}", hint="offload to disk, or leave it out"
-            )
-        return OffloadStore("memory", size, Slabs)
-    if folder is not None and (not isinstance(cast("object", folder), str | Path) or not folder):
-        raise ConfigError(f"offload_folder is {shown(folder)}", hint="give the path of a folder, or leave it out")
-    if folder is not None and not Path(folder).is_dir():
-        raise ConfigError(f"there is no folder {str(folder)!r} to offload to", hint="make it, or leave it out")
-    return OffloadStore("disk", size, partial(SpillFile, folder=None if folder is None else Path(folder)))
+            if not record.gone:
+                self._forget(record)
 
 
 def _pairs(runs: list[range], slots: Sequence[int], place: Place) -> Iterator[tuple[range, list[int]]]:
-    """Rows of the place and slots of the arena that belong together."""
+    """Each batch of rows, with the slots that belong to it."""
     rest = iter(slots)
     for rows in batches(runs, place.step):
         yield rows, list(islice(rest, len(rows)))

@@ -94,7 +94,7 @@ def tree_attention(
     """Store the new keys and values, then attend. Returns ``[1, Q, Hq, Dv]``."""
     if tree is None:
         raise EngineError("the model does not pass the tree plan on to its attention")
-    layer, observed, plan = int(module.layer_idx), tree.arena.observed, tree.plan  # type: ignore[arg-type]
+    layer, observed, plan = int(module.layer_idx), tree.arena.attention_stats, tree.plan  # type: ignore[arg-type]
     keys, values = tree.arena.write(layer, key[0, :, : len(plan.slots)], value[0, :, : len(plan.slots)], plan.slots)
     if observed is not None and layer == min(tree.arena.keys):
         observed.forget(plan.slots)

@@ -114,7 +114,7 @@ class Job:
 
     def lacks(self, tip: Segment) -> bool:
         """Whether a pass must still compute what the job reads at the end of a tip."""
-        return tip.logits is None or (self.exact and not tip.exact) or (self.keeps_states and tip.states is None)
+        return tip.logits is None or (self.exact and not tip.kv.exact) or (self.keeps_states and tip.states is None)
 
     def ready(self) -> list[Segment]:
         """Tips from which the job can go on now."""
@@ -160,7 +160,7 @@ class Job:
     def start(self) -> None:
         """Run, or run on."""
         for tip in self.tips:
-            self.tree.pin(tip)
+            self.tree.residency.pin(tip)
             self.tree.drop(tip)
         self.running = True
 
@@ -168,13 +168,13 @@ class Job:
         """Allow the KV to be evicted, and keep the place."""
         for tip in self.tips:
             self.tree.hold(tip)
-            self.tree.unpin(tip)
+            self.tree.residency.unpin(tip)
         self.running = False
 
     def leave(self) -> None:
         """Give up all tips."""
         for tip in self.tips:
-            (self.tree.unpin if self.running else self.tree.drop)(tip)
+            (self.tree.residency.unpin if self.running else self.tree.drop)(tip)
         self.tips = []
 
     @property

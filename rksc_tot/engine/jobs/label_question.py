@@ -105,7 +105,7 @@ class Labelling(Distribution):
         self, logits: Logits, row: Mapping[Segment, int], tokens: Sequence[int], logprobs: Sequence[float]
     ) -> None:
         """Read the probabilities of whole labels."""
-        exact = all(segment.exact and not segment.borrows for segment in self.nodes.values())
+        exact = all(segment.kv.exact and not segment.uses_borrowed_kv for segment in self.nodes.values())
         found, outside = self.trie.read(lambda node, ids: logits.logprobs(row[self.nodes[node]], list(ids)))
         inside = sum(found)
         shares = [p / inside for p in found] if inside > 0 else [1 / len(found)] * len(found)
@@ -120,7 +120,9 @@ class Labelling(Distribution):
         """The first tokens of the labels as a question to the layers of a pass."""
         if not self.watched:
             return None
-        return LayerQuestion(rows, self.trie.first, self.layers, self.exit, self.trace, exact and not self.base.borrows)
+        return LayerQuestion(
+            rows, self.trie.first, self.layers, self.exit, self.trace, exact and not self.base.uses_borrowed_kv
+        )
 
     def answer(self, question: LayerQuestion) -> None:
         """End with what the layers of a pass said, unless more than the first tokens of the labels is to be read."""

@@ -1,42 +1,34 @@
-"""Between the books and an offload store: what leaves the arena is stowed, what comes back is copied where that is cheaper."""
+"""Copies offloaded KV back into the arena where that is cheaper than computing it."""
 
 from __future__ import annotations
 
 from rksc_tot.cache.arena import Arena
 from rksc_tot.cache.offload.store import OffloadedRecord, OffloadStore
-from rksc_tot.cache.prefix_tree import PrefixTree, Segment
-from rksc_tot.cache.segment import Payer
+from rksc_tot.cache.residency import Residency
+from rksc_tot.cache.segment import Segment
+from rksc_tot.cache.segment_kv import Payer
 from rksc_tot.engine.jobs.job import Job
 
 
-class Offloader:
-    """KV that left the arena and that somebody may come back to, where it is what the full path gives."""
+class Restorer:
+    """Restores exact KV from one store. :class:`~rksc_tot.cache.offload.arena_offloader.ArenaOffloader` put it there."""
 
-    def __init__(self, store: OffloadStore, tree: PrefixTree, arena: Arena) -> None:
+    def __init__(self, store: OffloadStore, residency: Residency, arena: Arena) -> None:
         self.store = store
-        self.tree = tree
+        self.residency = residency
         self.arena = arena
-        tree.shelve = self.stow
-
-    def stow(self, segment: Segment) -> None:
-        """Keep a copy of what is resident of a segment, unless there is one or it is not exact."""
-        if segment.kept is not None or not segment.exact or not segment.reach:
-            return
-        if segment.stowed is not None and not segment.stowed.gone and segment.stowed.tokens >= segment.reach:
-            return
-        if segment.stowed is not None:
-            segment.stowed.drop()
-        segment.stowed = self.store.stow(self.arena, segment.slots)
 
     def prefetch(self, job: Job) -> None:
-        """Have the store begin to read what a job will want."""
+        """Have the store begin to read the KV that a job will need."""
         for tip in job.wanted():
-            for segment, first in self.tree.missing(tip, job.exact):
-                if stowed := _stowed(segment, first):
-                    self.store.prefetch(stowed)
+            for segment, first in self.residency.missing(tip, job.exact):
+                if record := _record(segment, first):
+                    self.store.prefetch(record)
 
     def fetch(self, job: Job, missing: list[tuple[Segment, int]], limit: int | None) -> None:
-        """Copy back what is ``missing`` of a path, as far as that is cheaper than to compute it.
+        """Copy back KV of a path that is ``missing``, where that is cheaper than computing it.
+
+        ``limit``: tokens that may be resident on the job's account; None: any number.
 
         Raises
         ------
@@ -47,32 +39,33 @@ class Offloader:
             above = segment.parent
             if above is not None and above.parent is not None and not above.resident:
                 break
-            stowed = _stowed(segment, first)
-            if stowed is None or (segment.mixed and segment.reach > stowed.tokens):
+            record = _record(segment, first)
+            if record is None or (segment.kv.per_head and segment.kv.computed > record.tokens):
                 continue
-            if not self.store.costs.copy_is_cheaper(stowed.tokens, stowed.tokens - first):
+            if not self.store.costs.copy_is_cheaper(record.tokens, record.tokens - first):
                 continue
-            if self._copy_back(segment, stowed, job.payer, limit):
-                job.account.ledger.restored_tokens += stowed.tokens - first
+            if self._restore(segment, record, job.payer, limit):
+                job.account.ledger.restored_tokens += record.tokens - first
 
-    def _copy_back(self, segment: Segment, stowed: OffloadedRecord, payer: Payer | None, limit: int | None) -> bool:
-        tree, tokens = self.tree, range(stowed.tokens)
-        has = {} if segment.mixed else segment.slots_of(tokens)
-        fresh = len(tokens) - len(has)
-        payer = segment.payer if segment.reach else payer
+    def _restore(self, segment: Segment, record: OffloadedRecord, payer: Payer | None, limit: int | None) -> bool:
+        """Copy a record back; whether the store still had it."""
+        residency, kv, tokens = self.residency, segment.kv, range(record.tokens)
+        present = {} if kv.per_head else kv.slots_of(tokens)
+        fresh = len(tokens) - len(present)
+        payer = kv.payer if kv.computed else payer
         if limit is not None and payer is not None:
-            tree.make_room_within(fresh, limit, payer)
-        tree.make_room(fresh)
-        taken = iter(new := tree.pool.allocate(fresh))
-        slots = [has[n] if n in has else next(taken) for n in tokens]
-        if self.store.restore(stowed, self.arena, slots):
-            tree.restore(segment, slots, payer)
+            residency.make_room_within(fresh, limit, payer)
+        residency.make_room(fresh)
+        taken = iter(new := residency.pool.allocate(fresh))
+        slots = [present[n] if n in present else next(taken) for n in tokens]
+        if self.store.restore(record, self.arena, slots):
+            residency.restore(segment, slots, payer)
             return True
-        tree.pool.free(new)
+        residency.pool.free(new)
         return False
 
 
-def _stowed(segment: Segment, first: int) -> OffloadedRecord | None:
-    """What is stowed of a segment, if that has more than its first tokens."""
-    found = segment.stowed
+def _record(segment: Segment, first: int) -> OffloadedRecord | None:
+    """The offloaded KV of a segment, if it covers more than the first ``first`` tokens."""
+    found = segment.kv.offloaded
     return found if isinstance(found, OffloadedRecord) and not found.gone and found.tokens > first else None

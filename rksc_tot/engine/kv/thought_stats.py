@@ -1,7 +1,7 @@
-"""The prefix tree seen as thoughts.
+"""The prefix tree seen as thoughts, for tree policies.
 
-A thought is what lies between two ends at which handles stand. Siblings that begin alike share segments, so a thought may be
-several segments, and a segment may be of several thoughts.
+A thought lies between two ends of handles. Siblings that begin alike share segments, so a thought may be several segments, and a
+segment may belong to several thoughts.
 """
 
 from __future__ import annotations
@@ -10,12 +10,23 @@ import math
 from collections import deque
 from typing import NamedTuple
 
-from rksc_tot.cache.prefix_tree import PrefixTree, Segment
+from rksc_tot.cache.residency import SegmentTree
+from rksc_tot.cache.segment import Segment
 
 
 class ThoughtStats(NamedTuple):
-    """Of a segment: ``value`` and ``entropy`` of the best thought it is of (NaN: none is known), the tokens ``below`` it up to
-    the nearest end of one, and the ``distance`` in thoughts from it to the nearest tip that running work stands on.
+    """What is known of the thoughts that a segment belongs to.
+
+    Attributes
+    ----------
+    value
+        Score of the best of them; NaN if none is known.
+    entropy
+        Entropy of the next token after the best of them, nats; NaN if it is not known.
+    below
+        Tokens from the end of the segment to the nearest end of a thought.
+    distance
+        Thoughts between the segment and the nearest end of a running job.
     """
 
     value: float
@@ -24,8 +35,8 @@ class ThoughtStats(NamedTuple):
     distance: int
 
 
-def thought_stats(tree: PrefixTree) -> dict[Segment, ThoughtStats]:
-    """Of all segments, in one walk of the tree."""
+def thought_stats(tree: SegmentTree) -> dict[Segment, ThoughtStats]:
+    """The stats of all segments, in one walk of the tree."""
     segments = list(tree.segments())
     away = _distances(segments)
     found: dict[Segment, ThoughtStats] = {}
@@ -34,26 +45,25 @@ def thought_stats(tree: PrefixTree) -> dict[Segment, ThoughtStats]:
         if within:
             best = max(within, key=lambda one: -math.inf if math.isnan(one.value) else one.value)
             below = min(len(c.tokens) + found[c].below for c in segment.children.values())
-            standing = ThoughtStats(best.value, best.entropy, below, away[segment])
+            found[segment] = ThoughtStats(best.value, best.entropy, below, away[segment])
         else:
             value, entropy = (math.nan if number is None else number for number in (segment.score, segment.entropy))
-            standing = ThoughtStats(value, entropy, 0, away[segment])
-        found[segment] = standing
+            found[segment] = ThoughtStats(value, entropy, 0, away[segment])
     return found
 
 
 def _distances(segments: list[Segment]) -> dict[Segment, int]:
-    """Thoughts between each segment and the nearest tip that running work stands on; their number where there is none."""
-    tips = [s for s in segments if s.pins > sum(child.pins for child in s.children.values())]
-    found = dict.fromkeys(tips, 0)
-    ring = deque(tips)
-    while ring:  # nearest first: a step within a thought costs nothing
-        at = ring.popleft()
+    """Thoughts between each segment and the nearest end of a running job; the number of segments where no job runs."""
+    ends = [s for s in segments if s.pins > sum(child.pins for child in s.children.values())]
+    found = dict.fromkeys(ends, 0)
+    queue = deque(ends)
+    while queue:  # nearest first: a step within a thought costs nothing
+        at = queue.popleft()
         for near in (*at.children.values(), at.parent):
             if near is None or near.parent is None:
                 continue
             step = int((near if near is at.parent else at).handles > 0)
             if found[at] + step < found.get(near, math.inf):
                 found[near] = found[at] + step
-                (ring.append if step else ring.appendleft)(near)
+                (queue.append if step else queue.appendleft)(near)
     return {segment: found.get(segment, len(segments)) for segment in segments}

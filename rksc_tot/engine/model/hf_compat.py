@@ -95,7 +95,7 @@ class ArenaCache(Cache):
             for segment in block.lineage:
                 if segment not in column:
                     column[segment] = len(slots)
-                    slots += segment.slots
+                    slots += segment.kv.slots
                     positions += segment.read(segment.start, segment.end)[1]
         before = len(slots)
         visible = torch.zeros(plan.ids.shape[1], before + plan.ids.shape[1], dtype=torch.bool, device=device)

@@ -22,6 +22,7 @@ from rksc_tot.engine.model.layer_hooks import Look
 from rksc_tot.engine.model.logit_lens import find_lens
 from rksc_tot.engine.model.onednn_linear import worth_packing
 from rksc_tot.engine.model.tolerance import Paths, Tolerance, plain_logits, tolerance_of
+from rksc_tot.policies.eviction.base import NoEviction
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -176,12 +177,12 @@ def _differs_in_company(forward: Forward, paths: Paths) -> bool:
     """
     path = paths.trunk + paths.branches[0]
     copies = max(3, -(-2 * GRAIN // (len(path) * max(1, forward.width))))
-    tree = PrefixTree(SlotPool(len(path) * (copies + 1) + sum(COMPANY)))
+    tree = PrefixTree(SlotPool(len(path) * (copies + 1) + sum(COMPANY)), NoEviction())
 
     def block(start: int, stop: int, root: Segment, first_wanted: int) -> Block:
         segment = tree.walk(root, path[:stop])
-        slots = tree.pool.allocate(stop - start)
-        tree.store(segment, slots)
+        slots = tree.residency.pool.allocate(stop - start)
+        tree.residency.store(segment, slots)
         wanted = list(range(first_wanted - start, stop - start))
         return Block(segment.lineage(), start, path[start:stop], slots, wanted)
 
@@ -192,9 +193,9 @@ def _differs_in_company(forward: Forward, paths: Paths) -> bool:
         blocks = [block(start, stop, own, stop - 1)]
         if rows := COMPANY[n % len(COMPANY)]:
             blocks.insert(0, block(0, rows, tree.private_root(), rows))
-        grown += forward.run(forward.plan(blocks), tree.pool.extent)
+        grown += forward.run(forward.plan(blocks), tree.residency.pool.extent)
     whole = [block(0, len(path), tree.private_root(), TRUNK - 1) for _ in range(copies)]
-    found = forward.run(forward.plan(whole), tree.pool.extent)
+    found = forward.run(forward.plan(whole), tree.residency.pool.extent)
     return not found.equal(torch.stack(grown).repeat(copies, 1))
 
 
@@ -210,17 +211,17 @@ class _FirstLeaves:
 
 def _tree_left_early(forward: Forward, paths: Paths) -> list[Tensor]:
     """The logits of all branches but the first, grown in one pass which the first leaves early."""
-    tree = PrefixTree(SlotPool(paths.tokens))
+    tree = PrefixTree(SlotPool(paths.tokens), NoEviction())
     trunk = tree.walk(tree.origin, paths.trunk)
     blocks: list[Block] = []
     for segment in (trunk, *(tree.walk(trunk, branch) for branch in paths.branches)):
-        slots = tree.pool.allocate(len(segment.tokens))
-        tree.store(segment, slots)
+        slots = tree.residency.pool.allocate(len(segment.tokens))
+        tree.residency.store(segment, slots)
         blocks.append(Block(segment.lineage(), segment.start, segment.tokens, slots, list(range(len(slots)))))
-    forward.run(forward.plan(blocks[:1]), tree.pool.extent)
+    forward.run(forward.plan(blocks[:1]), tree.residency.pool.extent)
     blocks[1].logits_at = []
     watcher = _FirstLeaves(len(blocks[1].tokens))
-    logits = forward.run(forward.plan(blocks[1:]), tree.pool.extent, [watcher])
+    logits = forward.run(forward.plan(blocks[1:]), tree.residency.pool.extent, [watcher])
     return list(logits.split([len(branch) for branch in paths.branches[1:]]))
 
 
@@ -249,11 +250,11 @@ def _sample_paths(vocabulary: int) -> Paths:
 
 def _tree(forward: Forward, paths: Paths) -> list[Tensor]:
     """Logits of the tokens of each branch, from one trunk and all branches grown together."""
-    tree = PrefixTree(SlotPool(paths.tokens))
+    tree = PrefixTree(SlotPool(paths.tokens), NoEviction())
     trunk = tree.walk(tree.origin, paths.trunk)
-    tree.pin(trunk)
-    slots = tree.pool.allocate(TRUNK)
-    tree.store(trunk, slots)
+    tree.residency.pin(trunk)
+    slots = tree.residency.pool.allocate(TRUNK)
+    tree.residency.store(trunk, slots)
     forward.run(forward.plan([Block(trunk.lineage(), 0, trunk.tokens, slots, [TRUNK - 1])]), TRUNK)
     growing = [tree.walk(trunk, branch) for branch in paths.branches]
     found: list[list[Tensor]] = [[] for _ in growing]
@@ -261,12 +262,12 @@ def _tree(forward: Forward, paths: Paths) -> list[Tensor]:
         blocks, owners = [], []
         for segment, rows, count in zip(growing, found, counts, strict=True):
             if count:
-                done = len(segment.slots)
-                slots = tree.pool.allocate(count)
-                tree.store(segment, slots)
+                done = len(segment.kv.slots)
+                slots = tree.residency.pool.allocate(count)
+                tree.residency.store(segment, slots)
                 tokens = segment.tokens[done : done + count]
                 blocks.append(Block(segment.lineage(), segment.start + done, tokens, slots, list(range(count))))
                 owners += [rows] * count
-        for rows, logits in zip(owners, forward.run(forward.plan(blocks), tree.pool.extent), strict=True):
+        for rows, logits in zip(owners, forward.run(forward.plan(blocks), tree.residency.pool.extent), strict=True):
             rows.append(logits)
     return [torch.stack(rows) for rows in found]

@@ -8,12 +8,12 @@ from typing import NamedTuple
 from torch import Tensor
 
 from rksc_tot.cache.prefix_tree import PrefixTree, Segment
-from rksc_tot.cache.segment import Stored
+from rksc_tot.cache.segment_kv import KVState
 from rksc_tot.core.errors import EngineError
 from rksc_tot.engine.attention.plan import Block
 from rksc_tot.engine.jobs.job import ComputedRows, Job
 from rksc_tot.engine.jobs.layer_readers import LabelReader, LayerQuestion, StateKeeper
-from rksc_tot.engine.kv.offloading import Offloader
+from rksc_tot.engine.kv.offloading import Restorer
 from rksc_tot.engine.model.forward import Forward
 from rksc_tot.engine.model.layer_hooks import LayerHook
 
@@ -39,8 +39,8 @@ class ScheduledRows(NamedTuple):
     segment: Segment
     slots: list[int]
     new: int  # how many are stored for the first time ever
-    stored_once: int  # of the segment before
-    before: Stored | None  # what the segment stored before, where these tokens are not its next ones
+    ever_computed: int  # of the segment before
+    before: KVState | None  # what the segment stored before, where these tokens are not its next ones
 
 
 class ScheduledBlock(NamedTuple):
@@ -75,7 +75,7 @@ def schedule(
     missing: list[tuple[Segment, int]],
     awaited: Collection[Segment],
     limit: int | None = None,
-    offloader: Offloader | None = None,
+    restorer: Restorer | None = None,
 ) -> ScheduledBlock:
     """Schedule the next rows, at most ``most``, on the way to the logits at ``tip``. They count as stored from now on, so that
     later blocks of the same pass may attend to them.
@@ -96,7 +96,7 @@ def schedule(
         Segments that jobs wait for.
     limit
         How many tokens may be resident on the job's account afterwards; None: any number.
-    offloader
+    restorer
         Copies missing KV back where that is cheaper than computing it.
 
     Raises
@@ -106,13 +106,13 @@ def schedule(
     CacheError
         If there is no room.
     """
-    changes = tree.changes
+    changes = tree.residency.changes
     for segment in [segment for segment, _ in missing if not segment.resident][:1]:  # only the first is stored in part
-        tree.part(segment, job.payer)
-    if offloader is not None:
-        missing = missing if tree.changes == changes else tree.missing(tip, job.exact)
-        offloader.fetch(job, missing, limit)
-    missing = missing if tree.changes == changes else tree.missing(tip, job.exact)
+        tree.split_by_payer(segment, job.payer)
+    if restorer is not None:
+        missing = missing if tree.residency.changes == changes else tree.residency.missing(tip, job.exact)
+        restorer.fetch(job, missing, limit)
+    missing = missing if tree.residency.changes == changes else tree.residency.missing(tip, job.exact)
     run = _run(missing) or [(tip, len(tip.tokens) - 1)]
     start = run[0][0].start + run[0][1]
     count = left = min(most, run[-1][0].end - start)
@@ -120,20 +120,20 @@ def schedule(
     for segment, first in run:
         rows = range(first, min(len(segment.tokens), first + left))
         if rows:
-            pieces.append((segment, rows, segment.slots_of(rows)))
+            pieces.append((segment, rows, segment.kv.slots_of(rows)))
             left -= len(rows)
     fresh = count - sum(len(has) for *_, has in pieces)
     if limit is not None:
-        tree.make_room_within(fresh, limit, job.account)
-    tree.make_room(fresh)
-    slots = tree.pool.allocate(fresh)
+        tree.residency.make_room_within(fresh, limit, job.account)
+    tree.residency.make_room(fresh)
+    slots = tree.residency.pool.allocate(fresh)
     made = ScheduledBlock(Block(tip.lineage(), start, [], [], [], job.prompt_end), job, count, [], [])
     for segment, rows, has in pieces:
         own = [has[n] if n in has else slots.pop(0) for n in rows] if has else slots[: len(rows)]
         if not has:
             del slots[: len(rows)]
-        before, once = segment.stored() if rows.start < segment.reach else None, segment.stored_once
-        new = tree.store(segment, own, job.payer, rows.start)
+        before, once = segment.kv.state() if rows.start < segment.kv.computed else None, segment.kv.ever_computed
+        new = tree.residency.store(segment, own, job.payer, rows.start)
         made.parts.append(ScheduledRows(segment, own, new, once, before))
         made.block.slots += own
         made.block.tokens += segment.tokens[rows.start : rows.stop]
@@ -169,7 +169,7 @@ def compute(forward: Forward, tree: PrefixTree, claims: Sequence[ScheduledBlock]
                                *([keeper] if keeper else [])]  # fmt: skip
     try:
         plan = forward.plan([made.block for made in claims])
-        logits = forward.run(plan, tree.pool.extent, hooks)
+        logits = forward.run(plan, tree.residency.pool.extent, hooks)
     except BaseException:
         give_up(tree, claims)
         raise
@@ -184,7 +184,7 @@ def compute(forward: Forward, tree: PrefixTree, claims: Sequence[ScheduledBlock]
         sound = [next(finite) for _ in made.ends]
         if not all(sound) or (n in asked and asked[n].broken):
             broken.append(made)
-    held = tree.pool.used * forward.arena.bytes_per_row
+    held = tree.residency.pool.used * forward.arena.bytes_per_row
     for ledger in {id(made.job.account.ledger): made.job.account.ledger for made in claims}.values():
         ledger.book_passes(1, held)
     for n, made in enumerate(claims):
@@ -205,15 +205,15 @@ def _spoil(tree: PrefixTree, forward: Forward, made: ScheduledBlock) -> None:
     """Drop the KV of a block's rows, or of the first segment on their path whose KV is not finite."""
     written = {part.segment for part in made.parts}
     for segment in made.block.lineage:
-        if segment in written or not forward.arena.finite(segment.slots):
-            tree.spoil(segment)
+        if segment in written or not forward.arena.finite(segment.kv.slots):
+            tree.residency.invalidate(segment)
             return
 
 
 def _exact(made: ScheduledBlock) -> bool:
     """Whether the last row, and so every row, was computed from the full KV of its path."""
     last = made.parts[-1].segment
-    return last.start + last.sound >= made.block.start + made.rows
+    return last.start + last.kv.exact_tokens >= made.block.start + made.rows
 
 
 def give_up(tree: PrefixTree, claims: Sequence[ScheduledBlock]) -> None:
@@ -226,9 +226,9 @@ def _take_back(tree: PrefixTree, parts: Sequence[ScheduledRows]) -> None:
     """Undo the storing of parts of one block, its last ones."""
     for part in reversed(parts):
         if part.before is None:
-            tree.take_back(part.segment, len(part.slots), part.stored_once)
+            tree.residency.undo_store(part.segment, len(part.slots), part.ever_computed)
         else:
-            tree.put_back(part.segment, part.before)
+            tree.residency.undo_overwrite(part.segment, part.before)
 
 
 def _asked(claims: Sequence[ScheduledBlock]) -> dict[int, LayerQuestion]:

@@ -67,15 +67,15 @@ class FairShare:
         self._level(jobs, rows)
         self._room = rows
         wanted = sorted(self._wanted(jobs, tree))
-        seen = tree.changes
+        seen = tree.residency.changes
         long = sum(is_long for _, is_long, *_ in wanted)
         for_long = rows if long == len(wanted) else max(1, rows // WHILE_OTHERS_WAIT)
         for _, is_long, _, job, tip, missing in wanted:
             before = self._room
             room = min(before, for_long) if is_long else before
             if room:
-                if tree.changes != seen or any(segment.reach > first for segment, first in missing):
-                    missing = tree.missing(tip, job.exact)  # earlier turns have changed it
+                if tree.residency.changes != seen or any(segment.kv.computed > first for segment, first in missing):
+                    missing = tree.residency.missing(tip, job.exact)  # earlier turns have changed it
                 yield Turn(job, tip, max(1, room // long) if is_long else room, missing)
             if is_long:
                 long, for_long = long - 1, for_long - (before - self._room)
@@ -87,7 +87,7 @@ class FairShare:
             served = self._served[id(job.account)]
             for tip in () if job.ended else job.wanted():
                 if job.lacks(tip):
-                    missing = tree.missing(tip, job.exact)
+                    missing = tree.residency.missing(tip, job.exact)
                     lacking = tip.end - missing[0][0].start - missing[0][1] if missing else 1
                     yield served, lacking > SHORT, next(numbers), job, tip, missing
 

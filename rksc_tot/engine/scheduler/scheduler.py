@@ -19,9 +19,9 @@ from rksc_tot.core.errors import AccountFull, CacheError, CompressionError, Engi
 from rksc_tot.engine.base import Account
 from rksc_tot.engine.jobs.job import Job
 from rksc_tot.engine.jobs.sampler import Draws, Logits, sample
-from rksc_tot.engine.kv.compression import Compressor
-from rksc_tot.engine.kv.offloading import Offloader
-from rksc_tot.engine.kv.speculation import Drafter
+from rksc_tot.engine.kv.compressor import Compressor
+from rksc_tot.engine.kv.offloading import Restorer
+from rksc_tot.engine.kv.speculation import DraftCopies
 from rksc_tot.engine.model.forward import Forward
 from rksc_tot.engine.scheduler.batch import ScheduledBlock, compute, give_up, not_numbers, schedule
 from rksc_tot.engine.scheduler.fair_share import FairShare
@@ -41,15 +41,15 @@ class Scheduler:
         max_rows: int,
         token_bytes: int,
         compressor: Compressor | None = None,
-        drafter: Drafter | None = None,
-        offloader: Offloader | None = None,
+        draft_copies: DraftCopies | None = None,
+        restorer: Restorer | None = None,
     ) -> None:
         self.forward = forward
         self.compressor = compressor
-        self.drafter = drafter
+        self.draft_copies = draft_copies
         """Makes the compressed copies for speculative decoding; None: nothing is drafted."""
-        self.offloader = offloader
-        """Copies evicted KV out and back; None: evicted KV is computed again."""
+        self.restorer = restorer
+        """Copies offloaded KV back; None: evicted KV is computed again."""
         self.token_bytes = token_bytes
         self.max_rows = max_rows
         self.tree = tree
@@ -69,13 +69,13 @@ class Scheduler:
         """Queue a job."""
         job.exact = job.exact or (self.compressor is not None and not self.lossy)
         self.jobs.append(job)
-        if self.offloader is not None:
-            self.offloader.prefetch(job)
+        if self.restorer is not None:
+            self.restorer.prefetch(job)
 
     @property
     def lossy(self) -> bool:
         """Whether work continues on what a compression policy has left."""
-        return self.compressor is not None and self.drafter is None and not self.compressor.exact
+        return self.compressor is not None and self.draft_copies is None and not self.compressor.rehydrates
 
     def step(self) -> None:
         """Sample where logits are known, then compute what is missing. Ended jobs leave."""
@@ -83,8 +83,8 @@ class Scheduler:
             if job.account.late:
                 job.expire()
         self._use_logits()
-        if self.drafter is not None:
-            drafts = [job.next_draft(self.drafter, self.jobs) for job in self.jobs if not job.ended]
+        if self.draft_copies is not None:
+            drafts = [job.next_draft(self.draft_copies, self.jobs) for job in self.jobs if not job.ended]
             self.jobs += [draft for draft in drafts if draft is not None]
         if self.compressor is not None:
             self.compressor.compress_over_budget(self.jobs)
@@ -153,8 +153,8 @@ class Scheduler:
             self.jobs = [job for job in self.jobs if not job.ended]
             for job in ended:
                 job.close()
-        if self.drafter is not None and not self.jobs:
-            self.drafter.forget()
+        if self.draft_copies is not None and not self.jobs:
+            self.draft_copies.forget()
 
     # -- logits that are missing -------------------------------------------------------------------------------------
 
@@ -178,16 +178,16 @@ class Scheduler:
         self.passes += 1
         self.rows += rows
         if _log.isEnabledFor(logging.DEBUG):
-            count, held = len({id(made.job) for made in claims}), self.tree.pool.used * self.token_bytes
+            count, held = len({id(made.job) for made in claims}), self.tree.residency.pool.used * self.token_bytes
             _log.debug("pass %d: %d rows of %d jobs, %d bytes of KV resident", self.passes, rows, count, held)
-        if self.offloader is not None:
-            self.offloader.store.costs.computed(rows, time.perf_counter() - start)
+        if self.restorer is not None:
+            self.restorer.store.costs.computed(rows, time.perf_counter() - start)
         self._since_full += 1
         if self.most < self.max_rows and self._since_full >= RECOVERY:
             self.most, self._since_full = min(self.max_rows, 2 * self.most), 0
         ends = [segment for made in claims for segment in made.ends]
         if self.compressor is not None:
-            self.compressor.note(ends, logits)
+            self.compressor.record_entropy(ends, logits)
         self._table, self._row = logits, {segment: n for n, segment in enumerate(ends)}
         self._kept.update((segment, None) for segment in ends if segment.handles)
         if broken:
@@ -231,13 +231,13 @@ class Scheduler:
                 continue
             if leaving and not leaving.isdisjoint(tip.lineage()):
                 continue
-            waking, evicted = not job.running, self.tree.evicted_tokens
+            waking, evicted = not job.running, self.tree.residency.evicted_tokens
             if waking:
                 job.start()
             try:
                 if self.compressor is not None:
-                    self.compressor.ledger = job.account.ledger.compression
-                made = schedule(self.tree, job, tip, most, lacking, awaited, self.limit(job.account), self.offloader)
+                    self.compressor.book_on(job.account.ledger.compression)
+                made = schedule(self.tree, job, tip, most, lacking, awaited, self.limit(job.account), self.restorer)
             except CacheError as error:
                 if not waking:
                     self._crowded.add(id(job.account) if isinstance(error, AccountFull) else None)
@@ -249,7 +249,7 @@ class Scheduler:
                     job.pause()
                 continue
             finally:
-                job.account.ledger.evicted_tokens += self.tree.evicted_tokens - evicted
+                job.account.ledger.evicted_tokens += self.tree.residency.evicted_tokens - evicted
             claims.append(made)
             taken.update((tip, *missing))
             if job.leaves_from is not None:

@@ -6,13 +6,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rksc_tot.cache.arena import Arena
-from rksc_tot.cache.offload.store import OffloadStore, open_store
+from rksc_tot.cache.offload.arena_offloader import ArenaOffloader
+from rksc_tot.cache.offload.open_store import open_store
+from rksc_tot.cache.offload.store import OffloadStore
 from rksc_tot.cache.prefix_tree import PrefixTree
 from rksc_tot.cache.slot_pool import SlotPool
 from rksc_tot.core.errors import ConfigError, EngineError
-from rksc_tot.engine.kv.compression import compressor, see_attention
-from rksc_tot.engine.kv.offloading import Offloader
-from rksc_tot.engine.kv.speculation import Drafter
+from rksc_tot.engine.kv.compression import compressor_for, measure_attention
+from rksc_tot.engine.kv.offloading import Restorer
+from rksc_tot.engine.kv.speculation import DraftCopies
+from rksc_tot.engine.kv.tree_compressor import TreeCompressor
 from rksc_tot.engine.model.forward import Forward
 from rksc_tot.engine.model.info import bytes_per_token
 from rksc_tot.engine.model.probe import Capabilities, examine, probe
@@ -69,18 +72,24 @@ def build(model: PreTrainedModel, name: str, settings: EngineSettings) -> Engine
     size = bytes_per_token(forward, arena)
     arena.limit = _tokens(settings.kv_budget, size, "a KV budget")
     if settings.eviction.heeds_attention:
-        see_attention(forward, f"eviction by {settings.eviction.name}", name)
-    tree = PrefixTree(SlotPool(arena.limit, size), settings.eviction, isolated=settings.lossy)
-    compresses, drafter = None, None
-    if settings.compress is not None:
-        compresses = compressor(settings.compress, tree, forward, name)
-        drafter = Drafter(settings.lossless, compresses, tree, arena, size) if settings.lossless else None
+        measure_attention(forward, f"eviction by {settings.eviction.name}", name)
+    compressor = None if settings.compress is None else compressor_for(settings.compress, forward, name)
     store = open_store(settings.offload, settings.offload_budget, settings.offload_folder)
     if store is not None:
         _tokens(store.limit, size, "an offload budget")
         store.take()
-    offloader = None if store is None else Offloader(store, tree, arena)
-    scheduler = Scheduler(forward, tree, settings.max_batch_tokens, size, compresses, drafter, offloader)
+    tree = PrefixTree(
+        SlotPool(arena.limit, size),
+        settings.eviction,
+        isolated=settings.lossy,
+        compressor=compressor if isinstance(compressor, TreeCompressor) else None,
+        offloader=None if store is None else ArenaOffloader(store, arena),
+    )
+    copies = None
+    if compressor is not None and settings.lossless:
+        copies = DraftCopies(settings.lossless, compressor, tree, arena, size)
+    restorer = None if store is None else Restorer(store, tree.residency, arena)
+    scheduler = Scheduler(forward, tree, settings.max_batch_tokens, size, compressor, copies, restorer)
     return EngineParts(forward, capabilities, size, tree, scheduler, store)
 
 
@@ -95,15 +104,18 @@ def clear(parts: EngineParts, known: Capabilities) -> Capabilities:
         See :func:`build`.
     """
     forward, tree, arena = parts.forward, parts.tree, parts.forward.arena
-    tree.clear()
+    tree.residency.clear()
     if not forward.changed:
         return known
     if parts.scheduler.jobs:
         raise EngineError("the model has changed while a search runs", hint="let it end, then call engine.clear()")
     for segment in list(tree.segments()):
-        tree.rewind(segment)
-        segment.unstow()
-    observed, arena.observed = arena.observed, None  # attention in the passes of the probe counts for nothing
+        tree.residency.evict_subtree(segment)
+        segment.kv.drop_offloaded()
+    observed, arena.attention_stats = (
+        arena.attention_stats,
+        None,
+    )  # attention in the passes of the probe counts for nothing
     try:
         forward.read_weights()
         capabilities = examine(forward)
@@ -113,7 +125,7 @@ def clear(parts: EngineParts, known: Capabilities) -> Capabilities:
         forward.distrust_weights()
         raise
     finally:
-        arena.observed = observed
+        arena.attention_stats = observed
     return capabilities
 
 

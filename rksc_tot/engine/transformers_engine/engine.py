@@ -138,7 +138,7 @@ class TransformersEngine:
     @property
     def usage(self) -> Usage:
         """What was done and is held (see :class:`~rksc_tot.engine.base.Usage`)."""
-        scheduler, size, pool = self.scheduler, self.bytes_per_token, self.cache.pool
+        scheduler, size, pool = self.scheduler, self.bytes_per_token, self.cache.residency.pool
         return Usage(
             scheduler.passes, scheduler.rows, scheduler.most, pool.used * size, pool.limit * size, len(scheduler.jobs)
         )
@@ -150,7 +150,7 @@ class TransformersEngine:
         self.engine_thread.check_usable()
         self.forward.check_weights(thoroughly=True)
         ids, tree = self._paths.prompt(prompt), self.cache
-        check_prompt_kv(len(ids), self.bytes_per_token, account, tree.pool.limit)
+        check_prompt_kv(len(ids), self.bytes_per_token, account, tree.residency.pool.limit)
         if isinstance(self.compression, PathPolicy):
             self.compression.check_prompt(len(ids))
         messages = None if isinstance(prompt, str) else tuple(prompt)
@@ -185,12 +185,12 @@ class TransformersEngine:
             )
 
         def rate() -> None:
-            tree, observed = self.cache, self.forward.arena.observed
-            attention = 0.0 if observed is None else observed.share(handle.segment.slots)
+            eviction, stats = self.cache.residency.eviction, self.forward.arena.attention_stats
+            attention = 0.0 if stats is None else stats.share(handle.segment.kv.slots)
             try:
-                tree.rate(handle.segment, tree.policy.importance(score, depth, attention), score)
+                eviction.rate(handle.segment, eviction.policy.importance(score, depth, attention), score)
             except Exception as error:  # of a user's policy; no caller waits for an answer
-                _log.warning("eviction by %s failed: %s: %s", tree.policy.name, type(error).__name__, error)
+                _log.warning("eviction by %s failed: %s: %s", eviction.policy.name, type(error).__name__, error)
 
         self.engine_thread.later(rate)
 

@@ -43,10 +43,10 @@ async def rehydrate(thread: EngineThread, handles: Sequence[KVHandle], account: 
     def make() -> list[Distribution]:
         for handle in handles:
             for segment in handle.segment.lineage():
-                if segment.mixed:
-                    tree.rewind(segment)
+                if segment.kv.per_head:
+                    tree.residency.evict_subtree(segment)
                     break
-            if tree.missing(handle.segment, exact=True):
+            if tree.residency.missing(handle.segment, exact=True):
                 handle.segment.logits = None  # logits alone do not show that the path is full
         jobs = [Distribution(tree, handle.segment, account, handle.prompt_end) for handle in handles]
         for job in jobs:

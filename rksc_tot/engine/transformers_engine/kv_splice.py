@@ -19,7 +19,8 @@ import torch
 
 from rksc_tot.cache.arena import gather
 from rksc_tot.cache.prefix_tree import PrefixTree
-from rksc_tot.cache.segment import Payer, Segment
+from rksc_tot.cache.segment import Segment
+from rksc_tot.cache.segment_kv import Payer
 from rksc_tot.core.ledger import Ledger
 from rksc_tot.engine.attention.plan import Block
 from rksc_tot.engine.jobs.layer_readers import StateKeeper
@@ -86,11 +87,11 @@ def copy_shared(
     CacheError
         If there is no room.
     """
-    tree.make_room(len(branch.tokens))
-    slots = tree.pool.allocate(len(branch.tokens))
-    tree.store(branch, slots, payer)
-    forward.arena.reserve(tree.pool.extent)
-    held = [slot for segment in reference.lineage() for slot in segment.slots]
+    tree.residency.make_room(len(branch.tokens))
+    slots = tree.residency.pool.allocate(len(branch.tokens))
+    tree.residency.store(branch, slots, payer)
+    forward.arena.reserve(tree.residency.pool.extent)
+    held = [slot for segment in reference.lineage() for slot in segment.kv.slots]
 
     def index(values: Sequence[int]) -> torch.Tensor:
         return torch.tensor(values, dtype=torch.long, device=forward.device)
@@ -117,7 +118,7 @@ def compute_rest(
         while pieces and sum(map(len, piece)) + len(pieces[0]) <= max_rows:
             piece.append(pieces.pop(0))
         blocks = [
-            Block([branch], p.start, branch.tokens[p.start : p.stop], branch.slots[p.start : p.stop]) for p in piece
+            Block([branch], p.start, branch.tokens[p.start : p.stop], branch.kv.slots[p.start : p.stop]) for p in piece
         ]
         rows = sum(map(len, piece))
         keeper = None
@@ -125,10 +126,10 @@ def compute_rest(
             blocks[-1].logits_at = [len(piece[-1]) - 1]
             keeper = StateKeeper([rows - 1], [branch]) if forward.lens else None
         plan = forward.plan(blocks)
-        logits = forward.run(plan, tree.pool.extent, [keeper] if keeper else [])
+        logits = forward.run(plan, tree.residency.pool.extent, [keeper] if keeper else [])
         if not pieces:
             branch.logits = logits[0].clone()
         if keeper:
             keeper.hand_out()
-        ledger.book_passes(1, tree.pool.used * forward.arena.bytes_per_row)
+        ledger.book_passes(1, tree.residency.pool.used * forward.arena.bytes_per_row)
         ledger.book_rows(rows, rows, decoded=False)

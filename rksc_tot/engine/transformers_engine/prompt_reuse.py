@@ -92,12 +92,12 @@ class PromptReuser:
         """
         if self._rotation is None:
             tree, forward = self._scheduler.tree, self._scheduler.forward
-            tree.make_room(len(PROBES))
-            slots = tree.pool.allocate(len(PROBES))
+            tree.residency.make_room(len(PROBES))
+            slots = tree.residency.pool.allocate(len(PROBES))
             try:
-                self._rotation = find_rotation(forward, slots, tree.pool.extent)
+                self._rotation = find_rotation(forward, slots, tree.residency.pool.extent)
             finally:
-                tree.pool.free(slots)
+                tree.residency.pool.free(slots)
         return self._rotation
 
     def open(
@@ -123,7 +123,7 @@ class PromptReuser:
         name = variant_name(source, target, shared.source, shared.target, shared.length)
         run = shared.after(min(rule.recompute, shared.length))
         rejected = ReuseDecision(False, None, run.head, 0, exact.end - run.head, name)
-        if not tree.missing(exact):
+        if not tree.residency.missing(exact):
             return None, rejected._replace(why="its exact KV is resident already")
         if run.head >= exact.end - 1:
             return None, rejected._replace(why="it has the same tokens as the reference")
@@ -131,21 +131,21 @@ class PromptReuser:
             return None, rejected._replace(why="the reference itself stands on reused KV")
         if run.length < rule.least:
             return None, rejected._replace(why=f"{run.length} tokens could be reused, fewer than {rule.least}")
-        pinned = sum(len(segment.slots) for segment in tree.segments() if segment.irreplaceable) + len(target)
-        if pinned > tree.pool.limit // MOST_KEPT:
+        pinned = sum(len(segment.kv.slots) for segment in tree.segments() if segment.irreplaceable) + len(target)
+        if pinned > tree.residency.pool.limit // MOST_KEPT:
             return None, rejected._replace(
                 why=f"{pinned} tokens that may not be evicted would fill more than 1/{MOST_KEPT} of the KV budget"
             )
-        evicted = tree.evicted_tokens
+        evicted = tree.residency.evicted_tokens
         branch = tree.walk(tree.private_root(irreplaceable=True), target)
         tree.hold(branch)
-        tree.pin(branch)
+        tree.residency.pin(branch)
         kept = False
         try:
             with ResidentPrompt(self._scheduler, reference, account) as job:
                 job.compute_states()
                 if (limit := self._scheduler.limit(account)) is not None:
-                    tree.make_room_within(len(target), limit, account)
+                    tree.residency.make_room_within(len(target), limit, account)
                 copy_shared(self._scheduler.forward, tree, reference, branch, run, rotation, job.payer)
                 compute_rest(self._scheduler.forward, tree, branch, run, self._scheduler.max_rows, account.ledger)
                 signals = _signals(branch, reference, rule, name)
@@ -163,8 +163,8 @@ class PromptReuser:
         except CacheError as full:  # there may be room for the prompt alone
             return None, rejected._replace(why=str(full))
         finally:
-            account.ledger.evicted_tokens += tree.evicted_tokens - evicted
-            tree.unpin(branch)
+            account.ledger.evicted_tokens += tree.residency.evicted_tokens - evicted
+            tree.residency.unpin(branch)
             if not kept:
                 tree.drop(branch)
                 tree.discard(branch, 0)
@@ -193,20 +193,20 @@ class ResidentPrompt(Job):
 
     def compute_states(self) -> None:
         """Compute the missing KV, and the hidden states of the last token if the model lets them be read."""
-        while self.tree.missing(self.base):
+        while self.tree.residency.missing(self.base):
             self._pass()
         forward = self._scheduler.forward
         if self.base.states is None and forward.lens:
-            last = Block(self.base.lineage(), self.base.end - 1, [self.base.tokens[-1]], [self.base.slots[-1]], [0])
+            last = Block(self.base.lineage(), self.base.end - 1, [self.base.tokens[-1]], [self.base.kv.slots[-1]], [0])
             keeper = StateKeeper([0], [self.base])
-            forward.run(forward.plan([last]), self.tree.pool.extent, [keeper])
+            forward.run(forward.plan([last]), self.tree.residency.pool.extent, [keeper])
             keeper.hand_out()
             self.account.ledger.book_passes(1, 0)
             self.account.ledger.book_rows(1, 0, decoded=True)
 
     def _pass(self) -> None:
         scheduler = self._scheduler
-        missing, limit = self.tree.missing(self.base), scheduler.limit(self.account)
+        missing, limit = self.tree.residency.missing(self.base), scheduler.limit(self.account)
         made = schedule(self.tree, self, self.base, scheduler.max_rows, missing, (self.base,), limit)
         if compute(scheduler.forward, self.tree, [made]).broken:
             raise not_numbers()

@@ -129,7 +129,7 @@ class EngineSettings(Settings):
     @model_validator(mode="after")
     def _can_be_opened(self) -> Self:
         if self.offload is not None:
-            from rksc_tot.cache.offload.store import open_store
+            from rksc_tot.cache.offload.open_store import open_store
 
             open_store(self.offload, self.offload_budget, self.offload_folder)  # takes no memory before it stores KV
         return self

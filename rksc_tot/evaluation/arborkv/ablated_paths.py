@@ -36,7 +36,7 @@ async def copies_without(
             copies.append(
                 KVHandle(engine.engine_thread, handle.length, handle.messages, handle.prompt_end, place=place)
             )
-            sizes.append(len(place.slots))
+            sizes.append(len(place.kv.slots))
 
     def forget() -> None:
         for copy in copies:
@@ -45,7 +45,7 @@ async def copies_without(
     try:
         await asyncio.wrap_future(engine.engine_thread.submit(make))
         yield copies
-        if [len(copy.segment.slots) for copy in copies] != sizes:
+        if [len(copy.segment.kv.slots) for copy in copies] != sizes:
             raise _too_small()
     finally:
         for copy in copies:
@@ -60,18 +60,18 @@ def _copy(engine: TransformersEngine, tip: Segment, gap: range) -> Segment:
     if not all(segment.whole for segment in lineage):
         raise _too_small()
     tokens = [token for segment in lineage for token in segment.tokens]
-    tree.pin(tip)  # so that making room does not evict it
+    tree.residency.pin(tip)  # so that making room does not evict it
     try:
-        tree.make_room(len(tokens))
+        tree.residency.make_room(len(tokens))
     finally:
-        tree.unpin(tip)
-    slots = tree.pool.allocate(len(tokens))
+        tree.residency.unpin(tip)
+    slots = tree.residency.pool.allocate(len(tokens))
     place = tree.walk(tree.private_root(irreplaceable=True), tokens)
-    tree.store(place, slots)
+    tree.residency.store(place, slots)
     tree.hold(place)
-    arena.reserve(tree.pool.extent)
-    arena.copy([slot for segment in lineage for slot in segment.slots], slots)
-    tree.reduce(place, [n for n in range(len(tokens)) if n not in gap])
+    arena.reserve(tree.residency.pool.extent)
+    arena.copy([slot for segment in lineage for slot in segment.kv.slots], slots)
+    tree.residency.compress(place, [n for n in range(len(tokens)) if n not in gap])
     return place
 
 

@@ -102,7 +102,7 @@ async def _samples_at(search: Search, engine: TransformersEngine, tip: Tip) -> l
 
 def _features(engine: TransformersEngine, node: Node, span: range, tip: KVHandle) -> tuple[float, float, float]:
     """Search value, entropy and attention of a thought, as in a :class:`ThoughtBlock`; NaN if unknown."""
-    observed, end = engine.forward.arena.observed, node._handle.segment
+    observed, end = engine.forward.arena.attention_stats, node._handle.segment
     slots = [slot for segment in tip.segment.lineage() for slot in segment.read(span.start, span.stop)[0]]
     return (
         math.nan if node.score is None else node.score,

@@ -1,1 +1,1 @@
-"""Which KV leaves first when room is needed."""
+"""Eviction policies: which KV is evicted first when room is needed."""

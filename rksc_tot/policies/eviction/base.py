@@ -1,4 +1,4 @@
-"""Eviction: whose KV goes first when the budget needs room. A policy orders; what may go at all, the cache knows."""
+"""Eviction policies: the order in which KV is evicted. The cache decides which KV may be evicted at all."""
 
 from __future__ import annotations
 
@@ -14,24 +14,32 @@ from rksc_tot.core.seeds import stream_key
 
 
 class EvictionCandidate(NamedTuple):
-    """What a policy sees of a resident run of tokens below which nothing is resident.
+    """What a policy sees of a resident run of tokens below which no KV is resident.
 
-    ``importance``: what :meth:`EvictionPolicy.importance` gave for the path or for the nearest rated one above it; infinite
-    if there is none. ``used_at``: the cache's clock at the last visit. ``uses``: how many visits. ``id``: higher is younger.
+    Attributes
+    ----------
+    importance
+        Result of :meth:`EvictionPolicy.importance` for the path or the nearest rated path above; infinite if none is rated.
+    last_used
+        Clock of the cache at the last visit.
+    uses
+        Number of visits.
+    id
+        Number of the run; younger runs have higher numbers.
     """
 
     importance: float
-    used_at: int
+    last_used: int
     uses: int
     id: int
 
 
 class EvictionPolicy(Settings, ABC):
-    """A pure order of candidates. The order of a candidate may change only when the candidate does.
+    """A pure order of candidates. The order of a candidate changes only when the candidate changes.
 
-    The cache asks in three rounds, whatever the policy: first among what no handle refers to, then among what one does
-    (unless ``evicts_held`` is False), last among the prompts of searches that are still open. What running work needs, and
-    what something resident stands on, is never a candidate.
+    The cache evicts in three rounds, whatever the policy: first runs that no handle refers to, then runs that a handle refers to
+    (unless ``evicts_held`` is False), last the prompts of open searches. KV that running jobs or resident KV below need is never
+    a candidate.
     """
 
     kind: ClassVar[str] = "eviction policy"
@@ -40,18 +48,24 @@ class EvictionPolicy(Settings, ABC):
 
     @property
     def heeds_attention(self) -> bool:
-        """Whether attention must be measured for :meth:`importance`, which takes time in every pass."""
+        """Whether :meth:`importance` needs attention to be measured, which takes time in every pass."""
         return False
 
     @abstractmethod
     def order(self, candidate: EvictionCandidate) -> tuple[float, ...]:
-        """Where a candidate stands: the smallest goes first, the lower id among equals."""
+        """Sort key of a candidate. The smallest is evicted first, and the lower id among equals."""
 
     def importance(self, score: float, depth: int, attention: float = 0.0) -> float:
-        """What a rating is worth; 0 where the policy does not heed ratings.
+        """Importance of a rated path; 0 where the policy does not use ratings.
 
-        ``score``: of a path's last thought, higher is better. ``depth``: how many thoughts the path has. ``attention``: what
-        share of later attention went to the thought's tokens, 0..1, and 0 where that is not measured.
+        Parameters
+        ----------
+        score
+            Score of the last thought; higher is better.
+        depth
+            Number of thoughts of the path.
+        attention
+            Share of later attention that went to the tokens of the thought, 0..1; 0 where it is not measured.
         """
         return 0.0
 
@@ -62,36 +76,36 @@ class LRU(EvictionPolicy):
     name: ClassVar[str] = "lru"
 
     def order(self, candidate: EvictionCandidate) -> tuple[float, ...]:
-        return (candidate.used_at,)
+        return (candidate.last_used,)
 
 
 class LFU(EvictionPolicy):
-    """Least often used first; the least recently used among equals."""
+    """Least frequently used first; least recently used first among equals."""
 
     name: ClassVar[str] = "lfu"
 
     def order(self, candidate: EvictionCandidate) -> tuple[float, ...]:
-        return (candidate.uses, candidate.used_at)
+        return (candidate.uses, candidate.last_used)
 
 
 class RandomEviction(EvictionPolicy):
-    """At random: each visit draws a number, and the lowest goes first."""
+    """Random order: each visit draws a number, and the lowest is evicted first."""
 
     name: ClassVar[str] = "random"
     seed: int = Field(0, ge=0)
 
     def order(self, candidate: EvictionCandidate) -> tuple[float, ...]:
-        return (float(stream_key(self.seed, candidate.id, candidate.used_at)),)
+        return (float(stream_key(self.seed, candidate.id, candidate.last_used)),)
 
 
 class NoEviction(EvictionPolicy):
-    """Nothing a handle refers to; a request that does not fit waits, and fails if it would wait for ever."""
+    """Evicts no KV that a handle refers to. A request that does not fit waits, and fails if it would wait for ever."""
 
     name: ClassVar[str] = "none"
     evicts_held: ClassVar[bool] = False
 
     def order(self, candidate: EvictionCandidate) -> tuple[float, ...]:
-        return (candidate.used_at,)
+        return (candidate.last_used,)
 
 
 EVICTION: Registry[EvictionPolicy] = Registry(
@@ -109,12 +123,12 @@ EVICTION: Registry[EvictionPolicy] = Registry(
 
 
 def eviction_policy(named: str | EvictionPolicy) -> EvictionPolicy:
-    """The policy of that name with its usual settings, or the policy itself.
+    """The policy of that name with its default settings, or the policy itself.
 
     Raises
     ------
     ConfigError
-        If there is none of that name, or it is neither.
+        If there is no policy of that name, or ``named`` is neither a name nor a policy.
     """
     if isinstance(named, EvictionPolicy):
         return named

@@ -16,8 +16,9 @@ from pathlib import Path
 import pytest
 
 from rksc_tot.cache.offload.disk import SpillFile
+from rksc_tot.cache.offload.open_store import open_store
 from rksc_tot.cache.offload.records import Records
-from rksc_tot.cache.offload.store import OffloadStore, open_store
+from rksc_tot.cache.offload.store import OffloadStore
 from tests.cache.offload.test_store import PLAIN, UNLIKE, content, filled, same, size_of
 from tests.patience import PATIENCE
 
@@ -65,7 +66,7 @@ def garble(descriptor, row, record=SIZE):
 
 @linux
 def test_the_file_is_ours_alone_and_has_no_name(store, tmp_path):
-    store.stow(filled(PLAIN), [1])
+    store.offload(filled(PLAIN), [1])
     (descriptor,) = files_in(tmp_path)
     state = os.fstat(descriptor)
     assert os.listdir(tmp_path) == []
@@ -76,7 +77,7 @@ def test_the_file_is_ours_alone_and_has_no_name(store, tmp_path):
 @linux
 def test_there_is_no_file_before_the_first_token_nor_after_closing(store, tmp_path):
     assert files_in(tmp_path) == []
-    store.stow(filled(PLAIN), [1])
+    store.offload(filled(PLAIN), [1])
     assert len(files_in(tmp_path)) == 1
     place = store._place  # so that it is not closed by being forgotten
     store.close()
@@ -87,7 +88,7 @@ def test_there_is_no_file_before_the_first_token_nor_after_closing(store, tmp_pa
 @linux
 def test_a_store_that_is_forgotten_leaves_no_file_open(tmp_path):
     store = open_store("disk", "1MiB", tmp_path)
-    store.stow(filled(PLAIN), [1])
+    store.offload(filled(PLAIN), [1])
     del store
     gc.collect()
     assert files_in(tmp_path) == []
@@ -98,13 +99,13 @@ def test_the_file_is_never_longer_than_the_limit_and_no_longer_than_it_must_be(s
     arena, longest = filled(PLAIN), 0
     entries = []
     for count in [7, 2, 9, 1, 1, 13, 20, 3, 5, 5]:
-        entries.append(store.stow(arena, range(count)))
+        entries.append(store.offload(arena, range(count)))
         (descriptor,) = files_in(tmp_path)
         longest = max(longest, os.fstat(descriptor).st_size)
         assert store.bytes <= longest <= store.limit
     for entry in entries:
         entry.drop()
-    store.stow(arena, range(2))
+    store.offload(arena, range(2))
     assert os.fstat(descriptor).st_size == longest == 20 * SIZE
 
 
@@ -112,11 +113,11 @@ def test_the_file_is_never_longer_than_the_limit_and_no_longer_than_it_must_be(s
 def test_a_process_that_is_killed_leaves_nothing_behind(tmp_path):
     program = """
         import sys
-        from rksc_tot.cache.offload.store import open_store
+        from rksc_tot.cache.offload.open_store import open_store
         from tests.cache.offload.test_store import PLAIN, filled
         from tests.cache.offload.test_disk import files_in
         store = open_store("disk", "1MiB", sys.argv[1])
-        assert not store.stow(filled(PLAIN), range(40)).gone
+        assert not store.offload(filled(PLAIN), range(40)).gone
         print(len(files_in(sys.argv[1])), flush=True)
         sys.stdin.read()
     """
@@ -138,10 +139,10 @@ def test_what_will_be_restored_is_read_ahead_and_a_system_that_refuses_is_no_err
     asked = []
     monkeypatch.setattr(os, "posix_fadvise", advise)
     arena = filled(PLAIN)
-    first, middle, last = (store.stow(arena, range(count)) for count in (3, 14, 3))
+    first, middle, last = (store.offload(arena, range(count)) for count in (3, 14, 3))
     first.drop()
     last.drop()
-    parts = store.stow(arena, range(6))
+    parts = store.offload(arena, range(6))
     store.prefetch(middle)
     store.prefetch(parts)
     assert asked == [(at, length, os.POSIX_FADV_WILLNEED) for at, length in ((3, 14), (0, 3), (17, 3))]
@@ -157,7 +158,7 @@ def test_a_single_bit_that_turned_is_noticed_and_nothing_of_its_run_is_copied(sh
     record = Records.of(arena).size
     store = open_store("disk", "1MiB", tmp_path)
     bits, untouched = content(arena, range(6)), content(arena, range(30, 36))
-    entry = store.stow(arena, range(6))
+    entry = store.offload(arena, range(6))
     garble(*files_in(tmp_path), 3, record)
     assert not store.restore(entry, arena, range(30, 36))
     assert same(content(arena, range(30, 36)), untouched)
@@ -166,7 +167,7 @@ def test_a_single_bit_that_turned_is_noticed_and_nothing_of_its_run_is_copied(sh
     (sentence,) = warnings()
     assert "lost KV" in sentence
     assert "not hold what was written" in sentence
-    again = store.stow(arena, range(6))  # into the same rows
+    again = store.offload(arena, range(6))  # into the same rows
     assert store.restore(again, arena, range(30, 36))
     assert same(content(arena, range(30, 36)), bits)
     assert store.failed is None
@@ -177,7 +178,7 @@ def test_a_single_bit_that_turned_is_noticed_and_nothing_of_its_run_is_copied(sh
 @linux
 def test_of_an_entry_that_was_split_only_the_damaged_part_is_lost(store, tmp_path, warnings):
     arena = filled(PLAIN)
-    head, tail = store.stow(arena, range(6)).split(3)
+    head, tail = store.offload(arena, range(6)).split(3)
     garble(*files_in(tmp_path), 2)
     garble(*files_in(tmp_path), 3)
     garble(*files_in(tmp_path), 3)  # whole again
@@ -195,7 +196,7 @@ def test_where_a_part_is_damaged_every_slot_holds_what_it_did_or_what_it_should(
 
     arena = filled(PLAIN)
     store = OffloadStore("disk", 1 << 20, partial(TwoAtATime, folder=tmp_path))
-    entry = store.stow(arena, range(6))
+    entry = store.offload(arena, range(6))
     garble(*files_in(tmp_path), 3)
     before = content(arena, range(30, 36))
     assert not store.restore(entry, arena, range(30, 36))
@@ -208,7 +209,7 @@ def test_where_a_part_is_damaged_every_slot_holds_what_it_did_or_what_it_should(
 @linux
 def test_two_records_that_changed_places_are_noticed(store, tmp_path):
     arena = filled(PLAIN)
-    entry = store.stow(arena, range(2))
+    entry = store.offload(arena, range(2))
     (descriptor,) = files_in(tmp_path)
     first, second = os.pread(descriptor, SIZE, 0), os.pread(descriptor, SIZE, SIZE)
     os.pwrite(descriptor, second + first, 0)
@@ -219,7 +220,7 @@ def test_two_records_that_changed_places_are_noticed(store, tmp_path):
 @pytest.mark.parametrize("left", [0, SIZE // 2, 4 * SIZE - 1])
 def test_a_file_cut_short_ends_no_process_and_what_is_in_it_is_found(left, store, tmp_path, warnings):
     arena = filled(PLAIN)
-    first, second, third = store.stow(arena, [0, 1]), store.stow(arena, [2, 3]), store.stow(arena, [4])
+    first, second, third = store.offload(arena, [0, 1]), store.offload(arena, [2, 3]), store.offload(arena, [4])
     bits = content(arena, [0, 1])
     os.ftruncate(*files_in(tmp_path), left)
     store.prefetch(third)
@@ -230,13 +231,13 @@ def test_a_file_cut_short_ends_no_process_and_what_is_in_it_is_found(left, store
     assert store.refused_tokens == 5 - 2 * (left > 2 * SIZE)
     assert "ends too early" in "".join(warnings())
     assert len(warnings()) == 1
-    again = store.stow(arena, [0, 1, 2])
+    again = store.offload(arena, [0, 1, 2])
     assert store.restore(again, arena, [32, 33, 34])
 
 
 def test_a_sector_that_cannot_be_read_is_computed_again(store, monkeypatch, warnings):
     arena = filled(PLAIN)
-    entry = store.stow(arena, [0, 1])
+    entry = store.offload(arena, [0, 1])
 
     class Broken(io.BytesIO):
         def readinto(self, buffer):
@@ -258,7 +259,7 @@ def test_an_unwritable_folder_stops_the_store_once_and_loses_nothing(tmp_path, w
     if root:
         os.seteuid(65534)
     try:
-        assert [store.stow(arena, [n]) for n in range(3)] == [None] * 3
+        assert [store.offload(arena, [n]) for n in range(3)] == [None] * 3
     finally:
         if root:
             os.seteuid(0)
@@ -273,11 +274,9 @@ def test_an_unwritable_folder_stops_the_store_once_and_loses_nothing(tmp_path, w
 def test_a_full_disk_stops_the_store_once(store, monkeypatch, warnings):
     monkeypatch.setattr(tempfile, "TemporaryFile", lambda **settings: io.FileIO("/dev/full", "r+"))
     arena = filled(PLAIN)
-    assert [store.stow(arena, [n]) for n in range(3)] == [None] * 3
+    assert [store.offload(arena, [n]) for n in range(3)] == [None] * 3
     assert store.bytes == 0
-    assert warnings() == [
-        "offload to disk stopped, what is evicted from now on is computed again: No space left on device"
-    ]
+    assert warnings() == ["offload to disk stopped, KV evicted from now on is computed again: No space left on device"]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="limits the size of files")
@@ -285,21 +284,21 @@ def test_a_disk_that_fills_up_keeps_what_is_on_it(tmp_path):
     """The file may grow to 6.5 records: a run is written in part before the error comes, so it must not be believed."""
     program = """
         import resource, sys
-        from rksc_tot.cache.offload.store import open_store
+        from rksc_tot.cache.offload.open_store import open_store
         from tests.cache.offload.test_store import PLAIN, content, filled, same, size_of
         most = size_of(PLAIN) * 13 // 2
         resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
         arena = filled(PLAIN)
         store = open_store("disk", "1MiB", sys.argv[1])
-        held = {entry: content(arena, slots) for slots in ([1, 2], [3, 4, 5]) if (entry := store.stow(arena, slots))}
-        assert [store.stow(arena, [6, 7, 8]), store.stow(arena, [9])] == [None, None]
+        held = {entry: content(arena, slots) for slots in ([1, 2], [3, 4, 5]) if (entry := store.offload(arena, slots))}
+        assert [store.offload(arena, [6, 7, 8]), store.offload(arena, [9])] == [None, None]
         assert store.bytes == 5 * size_of(PLAIN)
         for entry, bits in held.items():
             assert store.restore(entry, arena, range(20, 20 + entry.tokens))
             assert same(content(arena, range(20, 20 + entry.tokens)), bits)
         assert len(held) == 2
         next(iter(held)).drop()
-        assert store.stow(arena, [1]) is None
+        assert store.offload(arena, [1]) is None
         store.check_integrity()
     """
     arguments = [sys.executable, "-c", textwrap.dedent(program), str(tmp_path)]

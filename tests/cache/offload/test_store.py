@@ -13,8 +13,9 @@ from rksc_tot.cache.arena import Arena
 from rksc_tot.cache.attention_stats import AttentionStats
 from rksc_tot.cache.offload.disk import SpillFile
 from rksc_tot.cache.offload.memory import Slabs
+from rksc_tot.cache.offload.open_store import open_store
 from rksc_tot.cache.offload.records import Records
-from rksc_tot.cache.offload.store import OffloadStore, open_store
+from rksc_tot.cache.offload.store import OffloadStore
 from rksc_tot.core.errors import CacheError, ConfigError
 from tests.patience import PATIENCE
 
@@ -83,7 +84,9 @@ def warnings(caplog):
 # -- what comes back ---------------------------------------------------------------------------------------------------
 
 OPERATION = st.tuples(
-    st.sampled_from(["stow", "stow", "split", "drop", "restore", "prefetch"]), st.integers(0, 99), st.integers(0, 14)
+    st.sampled_from(["offload", "offload", "split", "drop", "restore", "prefetch"]),
+    st.integers(0, 99),
+    st.integers(0, 14),
 )
 
 
@@ -107,9 +110,9 @@ def test_a_store_is_a_dict_of_copies_whose_least_recently_used_go(make, shapes, 
         return sum(entry.tokens for entry in model)
 
     for what, number, count in operations:
-        if what == "stow":
+        if what == "offload":
             slots = list(range(number % 40, number % 40 + count)) if number % 2 else order.sample(range(ROWS), count)
-            entry = store.stow(arena, slots)
+            entry = store.offload(arena, slots)
             assert (entry is None) == (count > capacity)
             if entry is None:
                 continue
@@ -162,7 +165,7 @@ def test_every_bit_pattern_survives(named, dtype):
     arena.write(0, rows, rows.flip(1), torch.arange(64))
     before = content(arena, range(64))
     store = open_store(named, "8MiB")
-    entry = store.stow(arena, range(64))
+    entry = store.offload(arena, range(64))
     wipe(arena)
     assert store.restore(entry, arena, range(64))
     assert same(content(arena, range(64)), before)
@@ -170,11 +173,11 @@ def test_every_bit_pattern_survives(named, dtype):
 
 
 @both
-def test_what_was_stowed_does_not_change_with_the_arena(named):
+def test_offloaded_kv_does_not_change_with_the_arena(named):
     arena = filled(PLAIN)
     before = content(arena, [5, 3])
     store = open_store(named, "1MiB")
-    entry = store.stow(arena, [5, 3])
+    entry = store.offload(arena, [5, 3])
     wipe(arena)
     assert store.restore(entry, arena, [60, 61])
     assert same(content(arena, [60, 61]), before)
@@ -186,7 +189,7 @@ def test_an_arena_that_was_cleared_is_made_anew_and_grows_for_what_comes_back(na
     arena = filled(UNLIKE, rows=1024)
     before = content(arena, [7, 8, 9])
     store = open_store(named, "1MiB")
-    entry = store.stow(arena, [7, 8, 9])
+    entry = store.offload(arena, [7, 8, 9])
     arena.clear()
     arena.limit = 5000
     assert store.restore(entry, arena, [3000, 2, 3])
@@ -203,9 +206,9 @@ def test_attention_to_what_was_in_the_slots_before_is_forgotten(named):
 
     forgotten = []
     arena = filled(PLAIN)
-    arena.observed = Watched()
+    arena.attention_stats = Watched()
     store = open_store(named, "1MiB")
-    entry = store.stow(arena, [1, 2])
+    entry = store.offload(arena, [1, 2])
     assert not forgotten
     store.restore(entry, arena, [4, 9])
     assert forgotten == [4, 9]
@@ -216,13 +219,13 @@ def test_attention_to_what_was_in_the_slots_before_is_forgotten(named):
 def test_counters_and_costs_tell_what_was_copied(named):
     arena = filled(PLAIN)
     store = open_store(named, 5 * size_of(PLAIN))
-    first = store.stow(arena, range(3))
+    first = store.offload(arena, range(3))
     assert not store.costs.copying.known
     store.restore(first, arena, range(3))
     store.restore(first, arena, range(3))
     assert store.costs.copying.known
-    store.stow(arena, range(4))
-    assert (store.stowed_tokens, store.restored_tokens, store.displaced_tokens, store.refused_tokens) == (7, 6, 3, 0)
+    store.offload(arena, range(4))
+    assert (store.offloaded_tokens, store.restored_tokens, store.displaced_tokens, store.refused_tokens) == (7, 6, 3, 0)
     store.close()
 
 
@@ -233,9 +236,9 @@ def test_counters_and_costs_tell_what_was_copied(named):
 def test_a_limit_of_one_token_holds_the_last_one(named):
     arena = filled(UNLIKE)
     store = open_store(named, size_of(UNLIKE))
-    first, second = store.stow(arena, [1]), store.stow(arena, [2])
+    first, second = store.offload(arena, [1]), store.offload(arena, [2])
     assert (first.gone, second.gone) == (True, False)
-    assert store.stow(arena, [3, 4]) is None
+    assert store.offload(arena, [3, 4]) is None
     assert not second.gone
     assert store.bytes == store.limit
     store.close()
@@ -245,7 +248,7 @@ def test_a_limit_of_one_token_holds_the_last_one(named):
 def test_a_limit_below_one_token_stores_nothing_and_says_so_once(named, warnings):
     arena = filled(PLAIN)
     store = open_store(named, size_of(PLAIN) - 1)
-    assert [store.stow(arena, [n]) for n in range(3)] == [None] * 3
+    assert [store.offload(arena, [n]) for n in range(3)] == [None] * 3
     (sentence,) = warnings()
     assert f"its limit is {size_of(PLAIN) - 1} bytes, and one token takes {size_of(PLAIN)}" in sentence
     assert store.bytes == 0
@@ -257,9 +260,9 @@ def test_a_limit_below_one_token_stores_nothing_and_says_so_once(named, warnings
 def test_what_was_used_last_stays_longest(named, use):
     arena = filled(PLAIN)
     store = open_store(named, 2 * size_of(PLAIN))
-    first, second = store.stow(arena, [1]), store.stow(arena, [2])
+    first, second = store.offload(arena, [1]), store.offload(arena, [2])
     store.restore(first, arena, [9]) if use == "restore" else store.prefetch(first)
-    store.stow(arena, [3])
+    store.offload(arena, [3])
     assert (first.gone, second.gone) == (False, True)
     store.close()
 
@@ -268,12 +271,12 @@ def test_what_was_used_last_stays_longest(named, use):
 def test_the_halves_of_an_entry_give_their_room_back_each_by_itself(named):
     arena = filled(PLAIN)
     store = open_store(named, 6 * size_of(PLAIN))
-    whole = store.stow(arena, range(6))
+    whole = store.offload(arena, range(6))
     head, tail = whole.split(2)
     tail.drop()
     tail.drop()
     assert store.bytes == 2 * size_of(PLAIN)
-    assert not store.stow(arena, range(4)).gone
+    assert not store.offload(arena, range(4)).gone
     assert (whole.gone, head.gone, tail.gone) == (True, False, True)
     assert [half.gone for half in tail.split(1)] == [True, True]
     store.check_integrity()
@@ -320,9 +323,9 @@ def test_a_store_stands_for_itself_and_none_for_none():
 
 def test_what_does_not_fit_together_is_an_error_and_changes_nothing():
     arena, store, other = filled(PLAIN), open_store("cpu", "1MiB"), open_store("cpu", "1MiB")
-    entry = store.stow(arena, range(3))
+    entry = store.offload(arena, range(3))
     with pytest.raises(CacheError, match="of another shape"):
-        store.stow(filled(UNLIKE), [1])
+        store.offload(filled(UNLIKE), [1])
     with pytest.raises(CacheError, match="3 tokens"):
         store.restore(entry, arena, range(2))
     with pytest.raises(CacheError, match="another store"):
@@ -331,7 +334,7 @@ def test_what_does_not_fit_together_is_an_error_and_changes_nothing():
         with pytest.raises(CacheError, match="cannot split 3 tokens"):
             entry.split(at)
     with pytest.raises(RuntimeError):  # there is no such slot
-        store.stow(arena, [1, 5, ROWS])
+        store.offload(arena, [1, 5, ROWS])
     assert store.restore(entry, arena, range(3))
     assert store.bytes == 3 * size_of(PLAIN)
     store.check_integrity()
@@ -340,7 +343,7 @@ def test_what_does_not_fit_together_is_an_error_and_changes_nothing():
 def test_integrity_notices_a_row_of_two_owners():
     store = open_store("cpu", "1MiB")
     arena = filled(PLAIN)
-    one, other = store.stow(arena, [1]), store.stow(arena, [2])
+    one, other = store.offload(arena, [1]), store.offload(arena, [2])
     other._runs = one._runs
     with pytest.raises(CacheError, match="do not add up"):
         store.check_integrity()
@@ -352,7 +355,7 @@ def test_no_memory_stops_the_store_with_one_sentence_and_loses_nothing(warnings)
 
     arena = filled(PLAIN)
     store = OffloadStore("memory", 1 << 61, Boundless)
-    assert [store.stow(arena, [n]) for n in range(2)] == [None, None]
+    assert [store.offload(arena, [n]) for n in range(2)] == [None, None]
     (sentence,) = warnings()
     assert "offload to memory stopped" in sentence
     assert "bytes of memory are to be had" in sentence
@@ -367,7 +370,7 @@ def test_no_memory_stops_the_store_with_one_sentence_and_loses_nothing(warnings)
 def test_after_closing_nothing_is_there_and_nothing_is_stored_and_closing_again_does_nothing(named):
     arena = filled(PLAIN)
     store = open_store(named, "1MiB")
-    entry = store.stow(arena, range(3))
+    entry = store.offload(arena, range(3))
     place = store._place
     store.close()
     store.close()
@@ -375,7 +378,7 @@ def test_after_closing_nothing_is_there_and_nothing_is_stored_and_closing_again_
     assert entry.gone
     assert store.bytes == 0
     assert not store.restore(entry, arena, range(3))
-    assert store.stow(arena, [1]) is None
+    assert store.offload(arena, [1]) is None
     entry.drop()
     store.prefetch(entry)
     store.check_integrity()
@@ -385,7 +388,7 @@ def test_after_closing_nothing_is_there_and_nothing_is_stored_and_closing_again_
 def test_closing_before_anything_was_stored_is_closing(named):
     store = open_store(named, "1MiB")
     store.close()
-    assert store.stow(filled(PLAIN), [1]) is None
+    assert store.offload(filled(PLAIN), [1]) is None
 
 
 def test_closing_waits_for_the_copy_that_is_under_way():
@@ -396,8 +399,8 @@ def test_closing_waits_for_the_copy_that_is_under_way():
             super().put(rows, arena, slots)
 
     begun, go_on = threading.Event(), threading.Event()
-    store, arena, stowed = OffloadStore("test", 1 << 20, Slow), filled(PLAIN), []
-    copier = threading.Thread(target=lambda: stowed.append(store.stow(arena, [1])))
+    store, arena, records = OffloadStore("test", 1 << 20, Slow), filled(PLAIN), []
+    copier = threading.Thread(target=lambda: records.append(store.offload(arena, [1])))
     closer = threading.Thread(target=store.close)
     copier.start()
     begun.wait(PATIENCE)
@@ -409,7 +412,7 @@ def test_closing_waits_for_the_copy_that_is_under_way():
     copier.join()
     closer.join()
     assert store.closed
-    assert stowed[0].gone
+    assert records[0].gone
 
 
 @both
@@ -417,10 +420,10 @@ def test_another_thread_may_close_at_any_moment(named):
     arena = filled(PLAIN)
     for _ in range(15):
         store = open_store(named, 20 * size_of(PLAIN))
-        store.stow(arena, [0])
+        store.offload(arena, [0])
         closer = threading.Thread(target=store.close)
         closer.start()
-        while (entry := store.stow(arena, range(5))) is not None:
+        while (entry := store.offload(arena, range(5))) is not None:
             bits = content(arena, range(5))
             if store.restore(entry, arena, range(10, 15)):
                 assert same(content(arena, range(10, 15)), bits)
@@ -434,7 +437,7 @@ def test_another_thread_may_close_at_any_moment(named):
 @pytest.mark.parametrize("make", [Slabs, SpillFile])
 def test_a_store_that_is_forgotten_closes_itself_without_a_warning(make):
     store = OffloadStore("test", 1 << 20, make)
-    entry = store.stow(filled(PLAIN), [1])
+    entry = store.offload(filled(PLAIN), [1])
     assert entry is not None
     del store, entry
     gc.collect()
@@ -451,7 +454,7 @@ def test_memory_is_taken_as_it_is_needed_and_never_beyond_the_limit():
     store = OffloadStore("test", 13 * record, make)
     taken = []
     for number in range(40):
-        store.stow(arena, [number])
+        store.offload(arena, [number])
         taken.append(sum(map(len, places[0]._slabs)))
     assert taken[0] == places[0].step < 13
     assert taken[12:] == [13] * 28

@@ -122,7 +122,7 @@ class Program:
         for handle in self.handles:
             self.engine.release(handle)
         self.engine.clear()
-        assert self.engine.cache.pool.used == 0
+        assert self.engine.cache.residency.pool.used == 0
 
     async def write(self):
         for _ in range(self.rng.choice((1, 1, 2))):
@@ -206,12 +206,12 @@ class Program:
             if stored:
                 segment = self.rng.choice(stored)
                 kept = [n for n in range(len(segment.slots)) if self.rng.random() < 0.7]
-                self.engine.cache.reduce(segment, kept)
+                self.engine.cache.residency.compress(segment, kept)
 
     async def evict(self):
         with self.engine.engine_thread.books(), suppress(CacheError):
-            pool = self.engine.cache.pool
-            self.engine.cache.make_room(min(pool.limit, pool.available + self.rng.randint(1, 30)))
+            pool = self.engine.cache.residency.pool
+            self.engine.cache.residency.make_room(min(pool.limit, pool.available + self.rng.randint(1, 30)))
 
     async def rehydrate(self):
         handle = self.rng.choice(self.handles)

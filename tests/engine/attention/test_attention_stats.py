@@ -38,7 +38,7 @@ async def test_the_share_of_a_thought_is_what_later_rows_paid_to_it(make):
         first = engine.extend(root, "10 - 4 = 6\n")
         second = engine.extend(root, "10 + 4 = 14\n")
         await engine.label([LabelRequest(h, QUESTION, LABELS) for h in (first, second)], account)
-        shares = {h: engine.forward.arena.observed.share(h.segment.slots) for h in (first, second)}
+        shares = {h: engine.forward.arena.attention_stats.share(h.segment.kv.slots) for h in (first, second)}
         question = tokenizer.encode(QUESTION)
         paths = {h: h.tokens for h in shares}
         spans = {h: (h.segment.start, h.segment.end) for h in shares}
@@ -54,7 +54,7 @@ async def test_the_share_of_a_thought_is_what_later_rows_paid_to_it(make):
 def test_attention_changes_no_text_and_is_not_measured_unless_it_weighs():
     problem, strategy = "4 5 6 10", BFS(b=3, k=8)
     with load_engine() as engine:
-        assert engine.forward.arena.observed is None
+        assert engine.forward.arena.attention_stats is None
         plain = solve("game24", problem, engine=engine, strategy=strategy)
     with load_engine(eviction=RSBCM(attention_weight=2.0)) as engine:
         heeded = solve("game24", problem, engine=engine, strategy=strategy)

@@ -14,6 +14,7 @@ from rksc_tot.engine.attention import fused
 from rksc_tot.engine.attention.fused import Attended, attend, attend_group, merge, operator_for
 from rksc_tot.engine.attention.plan import Block
 from rksc_tot.engine.attention.planner import build
+from rksc_tot.policies.eviction.rsbcm import RSBCM
 
 CPU = torch.device("cpu")
 TOLERANCE = {torch.float32: 2e-6, torch.bfloat16: 2e-2, torch.float16: 2e-3}  # of outputs around 1
@@ -117,18 +118,18 @@ def test_rows_that_see_nothing_have_0_whatever_an_operator_says_of_them():
 
 def grown(prompts, branches, tokens):
     """Prompts with branches of ragged length, of which the last tokens are rows; and how many slots that takes."""
-    tree = PrefixTree(SlotPool(1 << 14))
+    tree = PrefixTree(SlotPool(1 << 14), RSBCM())
     blocks = []
     for n, length in enumerate(prompts):
         prompt = tree.walk(tree.origin, [1000 * n + 500 + i for i in range(length)])
-        tree.store(prompt, tree.pool.allocate(length))
+        tree.residency.store(prompt, tree.residency.pool.allocate(length))
         for branch in range(branches[n % len(branches)]):
             count, rows = tokens[(n + branch) % len(tokens)]
             own = tree.walk(prompt, [7 * n + branch, *range(count - 1)])
-            slots = tree.pool.allocate(count)
-            tree.store(own, slots)
+            slots = tree.residency.pool.allocate(count)
+            tree.residency.store(own, slots)
             blocks.append(Block(own.lineage(), own.end - rows, own.tokens[-rows:], slots[-rows:], [], prompt.end))
-    return blocks, tree.pool.extent
+    return blocks, tree.residency.pool.extent
 
 
 @settings(max_examples=40, deadline=None)
@@ -163,7 +164,7 @@ def test_a_group_attends_to_what_each_row_sees(prompts, branches, tokens, per, w
     for block in blocks:
         for n in range(len(block.tokens)):
             position = block.start + n
-            path = [slot for segment in block.lineage for slot in segment.slots][: position + 1]
+            path = [slot for segment in block.lineage for slot in segment.kv.slots][: position + 1]
             seen = path if window is None else path[-window:]
             scores = torch.einsum("hgd,htd->hgt", query[:, row].view(heads, per, size).double(), keys[:, seen].double())
             if sink is not None:

@@ -18,6 +18,7 @@ from rksc_tot.engine.base import Account
 from rksc_tot.engine.jobs.job import Job
 from rksc_tot.engine.model.probe import probe
 from rksc_tot.engine.scheduler.batch import schedule
+from rksc_tot.policies.eviction.rsbcm import RSBCM
 
 VOCABULARY = 64
 SHAPE = {
@@ -97,7 +98,7 @@ class Garden:
 
     def __init__(self, forward, wanted, room=1 << 14):
         forward.arena.clear()
-        self.forward, self.tree, self.seen, self.otherwise = forward, PrefixTree(SlotPool(room)), {}, 0
+        self.forward, self.tree, self.seen, self.otherwise = forward, PrefixTree(SlotPool(room), RSBCM()), {}, 0
         self.jobs = []
         for prompt, path in wanted:
             job = Job(self.tree, self.tree.walk(self.tree.origin, path), Account(), 0)
@@ -108,14 +109,16 @@ class Garden:
         """One pass over what these lack, each at most ``most()`` rows; nobody computes what another one does."""
         taken, claims = set(), []
         for job in jobs:
-            lacking = {segment for segment, _ in self.tree.missing(job.base)} | {job.base}
+            lacking = {segment for segment, _ in self.tree.residency.missing(job.base)} | {job.base}
             if taken.isdisjoint(lacking):
                 taken |= lacking
-                self.tree.pin(job.base)
-                made = schedule(self.tree, job, job.base, most(), self.tree.missing(job.base), ())
+                self.tree.residency.pin(job.base)
+                made = schedule(self.tree, job, job.base, most(), self.tree.residency.missing(job.base), ())
                 made.block.logits_at = list(range(made.rows))
                 claims.append(made)
-        logits = iter(self.forward.run(self.forward.plan([made.block for made in claims]), self.tree.pool.extent))
+        logits = iter(
+            self.forward.run(self.forward.plan([made.block for made in claims]), self.tree.residency.pool.extent)
+        )
         for made in claims:
             key = made.job.prompt_end
             for position, token in enumerate([n for segment in made.job.base.lineage() for n in segment.tokens]):
@@ -123,7 +126,7 @@ class Garden:
                 if made.block.start <= position < made.block.start + made.rows:
                     row = next(logits).clone()
                     self.otherwise += not self.seen.setdefault(key, row).equal(row)
-            self.tree.unpin(made.job.base)
+            self.tree.residency.unpin(made.job.base)
 
     def grow(self, order=None, most=lambda: 1 << 14, together=1 << 14):
         """Compute all: in as few passes as can be, or at most so many paths ``together``, chosen at random."""
@@ -166,7 +169,7 @@ def ways(forward, wanted):
         for job in rng.sample(tight.jobs, len(tight.jobs)):
             while not job.base.resident:
                 tight.step([job], chunk)
-    assert (tight.tree.evicted_tokens > 0) == (len(tight.seen) > tight.tree.pool.limit)
+    assert (tight.tree.residency.evicted_tokens > 0) == (len(tight.seen) > tight.tree.residency.pool.limit)
     tight.tree.check_integrity()
     yield tight
 

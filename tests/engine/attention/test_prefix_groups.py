@@ -11,6 +11,7 @@ from rksc_tot.cache.slot_pool import SlotPool
 from rksc_tot.engine.attention.plan import FAR, LONG_PROMPT, Block, tile_end
 from rksc_tot.engine.attention.planner import build
 from rksc_tot.engine.attention.prefix_groups import LEAST_KEYS
+from rksc_tot.policies.eviction.rsbcm import RSBCM
 
 LENGTHS = st.one_of(st.sampled_from((1, 31, 32, 33, 127, 128, 129, 255, 256, 257, 1024)), st.integers(1, 1100))
 THOUGHTS = st.lists(
@@ -23,7 +24,7 @@ FOREST = st.lists(st.tuples(LENGTHS, THOUGHTS), min_size=1, max_size=4)
 def tips(trees, seed=0):
     """Segments at the ends of the paths that nothing comes after, and the lengths of their prompts."""
     rng = random.Random(seed)
-    tree = PrefixTree(SlotPool(1 << 16))
+    tree = PrefixTree(SlotPool(1 << 16), RSBCM())
     found = []
     for n, (prompt, thoughts) in enumerate(trees):
         nodes = [tree.walk(tree.origin, [n] * prompt)]
@@ -33,14 +34,14 @@ def tips(trees, seed=0):
             )
         found += [(node, prompt) for node in nodes if not node.children]
     for segment in tree.segments():
-        tree.store(segment, tree.pool.allocate(len(segment.tokens)))
+        tree.residency.store(segment, tree.residency.pool.allocate(len(segment.tokens)))
     return found
 
 
 def last(tip, prompt, rows):
     """The last ``rows`` of a path, cut off at what is its own, as a block."""
     rows = min(rows, len(tip.tokens))
-    return Block(tip.lineage(), tip.end - rows, tip.tokens[-rows:], tip.slots[-rows:], [], prompt)
+    return Block(tip.lineage(), tip.end - rows, tip.tokens[-rows:], tip.kv.slots[-rows:], [], prompt)
 
 
 def numbers(index):
@@ -86,7 +87,7 @@ def test_every_piece_reads_every_key_of_its_path_once_in_products_that_depend_on
         stop = block.start + n + count
         reached += range(row, row + count)
         assert [at for positions, _, _ in keys for at in positions] == list(range(stop))
-        path = [slot for segment in block.lineage for slot in segment.slots]
+        path = [slot for segment in block.lineage for slot in segment.kv.slots]
         assert [slot for _, slots, _ in keys for slot in slots] == path[:stop]
         begins = [at for positions, _, step in keys for at in positions[::step]]
         assert begins == tile_boundaries(block.prompt, stop)

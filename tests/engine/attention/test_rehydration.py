@@ -44,7 +44,7 @@ async def test_rehydrated_paths_give_the_bits_they_give_where_nothing_was_reduce
         assert await wander(engine, account) == plain
         assert account.ledger.compression.acted > 10
         assert shadow.inexact == account.ledger.compression.rows == 0
-        assert engine.cache.pool.peak <= 90
+        assert engine.cache.residency.pool.peak <= 90
 
 
 @pytest.mark.parametrize("policy", [*PER_HEAD, *ONE_SET])
@@ -91,7 +91,7 @@ async def test_a_path_may_be_made_whole_while_others_write_on_it(policy, rows):
         for handle in (root, found.handle, *(completion.handle for completion in reply)):
             engine.release(handle)
         engine.clear()
-        assert engine.cache.pool.used == 0
+        assert engine.cache.residency.pool.used == 0
 
 
 async def test_what_was_drawn_upon_less_is_not_exact_though_its_path_is_made_whole():
@@ -101,12 +101,12 @@ async def test_what_was_drawn_upon_less_is_not_exact_though_its_path_is_made_who
         root = engine.open("say yes no", account)
         await engine.generate([GenerateRequest(root, (1,), HOT, 1)], account)
         with engine.engine_thread.books():
-            engine.cache.reduce(root.segment, [0, len(root.tokens) - 1])
+            engine.cache.residency.compress(root.segment, [0, len(root.tokens) - 1])
         writing = asyncio.create_task(engine.generate([GenerateRequest(root, (2,), HOT, 20)], account))
         while engine.usage.passes < 6:
             await asyncio.sleep(0)
         with engine.engine_thread.books():
-            engine.cache.rewind(root.segment)
+            engine.cache.residency.evict_subtree(root.segment)
         ((found,),) = await writing
         assert shadow.exact[max((path for _, path in shadow.drawn), key=len)]  # the last of it
         assert not found.exact
@@ -120,7 +120,7 @@ async def test_what_a_thought_gave_before_its_path_was_made_whole_is_not_drawn_f
         root = engine.open("say yes no", account)
         await engine.generate([GenerateRequest(root, (1,), HOT, 1)], account)
         with engine.engine_thread.books():
-            engine.cache.reduce(root.segment, [0])
+            engine.cache.residency.compress(root.segment, [0])
         middle = engine.extend(root, " yes")
         below = engine.extend(middle, " no.")
         writing = asyncio.create_task(engine.generate([GenerateRequest(below, (2,), HOT, 60)], account))
@@ -143,7 +143,7 @@ async def test_a_path_is_made_whole_though_others_ask_for_less_of_it():
         below = engine.extend(root, " yes no.")
         await engine.generate([GenerateRequest(below, (1,), HOT, 1)], account)
         with engine.engine_thread.books():
-            engine.cache.reduce(root.segment, [0])
+            engine.cache.residency.compress(root.segment, [0])
             below.segment.logits = None
         request = GenerateRequest(below, (2,), HOT, 1)
         (((found,),), whole) = await asyncio.gather(
@@ -175,11 +175,11 @@ async def test_where_exact_kv_comes_back_logits_that_are_not_do_not_stay():
 
         assert await write(below)
         with engine.engine_thread.books():
-            engine.cache.make_room(400)  # all of it is exact, and goes to the store
+            engine.cache.residency.make_room(400)  # all of it is exact, and goes to the store
         costs.copy_is_cheaper = lambda *_: False
         assert await write(root)
         with engine.engine_thread.books():
-            engine.cache.reduce(root.segment, [0, 3])
+            engine.cache.residency.compress(root.segment, [0, 3])
         assert not await write(above)
         costs.copy_is_cheaper = lambda *_: True
         assert await engine.rehydrate([below], account) == [True]

@@ -32,7 +32,9 @@ async def reduced(engine, account):
     root = engine.open("say yes no", account)
     (found,) = await engine.generate([GenerateRequest(root, (1, 2, 3, 4), HOT, 40)], account)
     lineages = {completion.handle: completion.handle.segment.lineage() for completion in found}
-    ends = [handle for handle, lineage in lineages.items() if any(segment.kept is not None for segment in lineage)]
+    ends = [
+        handle for handle, lineage in lineages.items() if any(segment.kv.present is not None for segment in lineage)
+    ]
     assert len(ends) > 1
     return root, ends
 
@@ -56,7 +58,7 @@ async def test_answers_upon_reduced_kv_say_so_and_those_aside_are_what_a_full_pa
         ledger = account.ledger
         assert not any(reply.exact for reply in await engine.label([ask(end, **WAYS[way]) for end in ends], account))
         assert (ledger.scores.acted, ledger.compression.audit_rows) == (len(ends), 0)
-        held, before = engine.cache.pool.used, ledger.model_copy(deep=True)
+        held, before = engine.cache.residency.pool.used, ledger.model_copy(deep=True)
         audit = await engine.label([ask(end, **WAYS[way], audit=True) for end in ends], account)
         whole = [standing(plain, end) for end in ends]
         assert audit == await plain.label([ask(handle, **WAYS[way]) for handle in whole], Account())
@@ -66,7 +68,7 @@ async def test_answers_upon_reduced_kv_say_so_and_those_aside_are_what_a_full_pa
         booked = "verifier_tokens", "verifier_layers", "verifier_layers_full", "context_tokens", "scores", "layer_exit"
         for name in (*booked, "prefill_tokens", "recomputed_tokens", "distinct_tokens"):
             assert getattr(ledger, name) == getattr(before, name), name
-        assert engine.cache.pool.used == held  # they left nothing
+        assert engine.cache.residency.pool.used == held  # they left nothing
         engine.check_integrity()
 
 
@@ -151,7 +153,7 @@ async def test_what_is_asked_aside_is_exact_though_its_path_is_reduced_while_it_
             (job,) = engine.scheduler.jobs
             job.pause()  # as one is for which there is no room
             (above,) = [segment for segment in job.base.lineage() if segment.slots]
-            engine.cache.reduce(above, [0])
+            engine.cache.residency.compress(above, [0])
         assert await asking == await plain.label([ask(standing(plain, end))], Account())
 
 
@@ -188,12 +190,12 @@ async def test_what_was_asked_aside_and_is_not_wanted_any_more_leaves_nothing(pa
         asking = asyncio.create_task(engine.label([ask(handle, audit=True) for handle in handles], Account()))
         while engine.usage.passes < passes:
             await asyncio.sleep(0)
-        assert engine.cache.pool.used
+        assert engine.cache.residency.pool.used
         asking.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asking
         engine.engine_thread.empty_inbox()
-        assert engine.cache.pool.used == 0
+        assert engine.cache.residency.pool.used == 0
         engine.check_integrity()
 
 

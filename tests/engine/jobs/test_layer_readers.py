@@ -47,7 +47,7 @@ def resident(engine):
     found = {}
     for segment in engine.cache.segments():
         path = tuple(t for s in segment.lineage() for t in s.tokens)
-        keys = [engine.forward.arena.keys[n][:, segment.slots].clone() for n in sorted(engine.forward.arena.keys)]
+        keys = [engine.forward.arena.keys[n][:, segment.kv.slots].clone() for n in sorted(engine.forward.arena.keys)]
         found[path] = torch.stack(keys)
     return found
 

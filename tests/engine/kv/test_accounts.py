@@ -33,8 +33,8 @@ def count(engine):
     """Tokens found resident on each account, by its id."""
     found = {}
     for segment in engine.cache.segments():
-        if segment.payer is not None:
-            found[id(segment.payer)] = found.get(id(segment.payer), 0) + len(segment.slots)
+        if segment.kv.payer is not None:
+            found[id(segment.kv.payer)] = found.get(id(segment.kv.payer), 0) + len(segment.kv.slots)
     return found
 
 
@@ -44,7 +44,7 @@ def watch(engine, monkeypatch):
     run = engine.forward.run
 
     def watched(*arguments):
-        payers = {id(s.payer): s.payer for s in engine.cache.segments() if s.payer is not None}
+        payers = {id(s.kv.payer): s.kv.payer for s in engine.cache.segments() if s.kv.payer is not None}
         for key, held in count(engine).items():
             assert payers[key].kv_rows == held
             assert held * engine.bytes_per_token <= payers[key].kv_bytes
@@ -137,12 +137,12 @@ def test_a_search_within_a_budget_leaves_the_kv_of_others_where_it_is(embedded):
             for completion in found:
                 embedded.release(completion.handle)
         embedded.release(paid)
-        before = {id(s): list(s.slots) for s in embedded.cache.segments() if s.slots}
+        before = {id(s): list(s.kv.slots) for s in embedded.cache.segments() if s.kv.slots}
         result = await asolve(
             "game24", PUZZLES[0], engine=embedded, budget=Budget(kv_bytes=60 * embedded.bytes_per_token), **SEARCH
         )
         assert result.ledger.evicted_tokens > 0
-        after = {id(s): list(s.slots) for s in embedded.cache.segments()}
+        after = {id(s): list(s.kv.slots) for s in embedded.cache.segments()}
         assert before.items() <= after.items()
         embedded.release(handle)
 
@@ -308,7 +308,7 @@ async def test_reused_kv_is_charged_and_limited_like_any_other(monkeypatch, toke
         assert account.kv_rows == sum(count(engine).values()) <= tokens
         assert verdict.kept == (threshold is None and tokens >= 16)
         if verdict.kept:
-            assert all(segment.payer is account for segment in handle.segment.lineage())
+            assert all(segment.kv.payer is account for segment in handle.segment.lineage())
         elif tokens < 12:
             assert "more tokens do not fit the" in verdict.why
         engine.release(handle)
@@ -370,7 +370,7 @@ def test_more_searches_than_there_is_room_for_evict_and_wait_and_find_the_same(r
             assert outcome.failure is None
             assert outcome.result.ledger.peak_kv_bytes <= needed // 2 * size
             assert shape(outcome.result.tree) == shape(roomy[outcome.problem].tree)
-        assert engine.cache.evicted_tokens > 0
+        assert engine.cache.residency.evicted_tokens > 0
         engine.check_integrity()
         engine.clear()
         assert list(engine.cache.segments()) == []

@@ -58,7 +58,7 @@ def test_at_a_third_of_the_room_every_policy_recomputes_and_finds_the_same_tree(
     with load_engine(kv_budget=budget, eviction=policy) as engine:
         found = solve("game24", PUZZLE, engine=engine, **SEARCH)
         engine.check_integrity()
-        assert found.ledger.evicted_tokens == engine.cache.evicted_tokens
+        assert found.ledger.evicted_tokens == engine.cache.residency.evicted_tokens
     assert shape(found.tree) == shape(roomy.tree)
     assert found.ledger.distinct_tokens == roomy.ledger.distinct_tokens
     assert 0 < found.ledger.recomputed_tokens <= found.ledger.evicted_tokens
@@ -87,7 +87,7 @@ def test_two_searches_on_one_tight_engine_each_find_their_own(roomy):
     with load_engine(kv_budget=budget) as engine:
         found = asyncio.run(both(engine))
         engine.check_integrity()
-        assert sum(result.ledger.evicted_tokens for result in found) == engine.cache.evicted_tokens > 0
+        assert sum(result.ledger.evicted_tokens for result in found) == engine.cache.residency.evicted_tokens > 0
     assert [shape(result.tree) for result in found] == wanted
     assert max(result.ledger.peak_kv_bytes for result in found) <= budget
 
@@ -100,7 +100,7 @@ async def test_a_low_rating_is_what_a_path_is_evicted_for():
             await visit(engine, handle)
             engine.rate(handle, score, 1)
         await visit(engine, bad)  # so that only its score speaks against it
-        room = engine.cache.pool.available
+        room = engine.cache.residency.pool.available
         other = engine.extend(root, " 1 2 3 4 5 6 7 8 9"[: 2 * (room + 1)])
         await visit(engine, other)
         assert (root.segment.resident, good.segment.resident, bad.segment.resident) == (True, True, False)
@@ -151,5 +151,5 @@ def test_a_wrong_setting_is_named_before_a_model_is_loaded(option, value):
 
 def test_a_budget_is_a_text_and_a_policy_an_object_too():
     with small(kv_budget="1MiB", eviction=LRU()) as engine:
-        assert engine.cache.pool.limit == (1 << 20) // engine.bytes_per_token
-        assert engine.cache.policy == LRU()
+        assert engine.cache.residency.pool.limit == (1 << 20) // engine.bytes_per_token
+        assert engine.cache.residency.eviction.policy == LRU()

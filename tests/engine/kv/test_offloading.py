@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from rksc_tot.cache.offload.store import open_store
+from rksc_tot.cache.offload.open_store import open_store
 from rksc_tot.core.errors import ConfigError
 from rksc_tot.core.seeds import stream_keys
 from rksc_tot.engine.base import Account, GenerateRequest, Sampling
@@ -93,15 +93,15 @@ def test_a_disk_that_fills_up_is_said_once_and_costs_no_more_than_time(unhurried
     texts, peak, _ = unhurried
     with make(kv_budget=peak // 4, offload="disk") as engine, caplog.at_level(logging.WARNING, "rksc_tot"):
         always_copy(engine)
-        stow, calls = engine.offload_store.stow, []
+        offload, calls = engine.offload_store.offload, []
 
         def fills_up(arena, slots):
             calls.append(slots)
             if len(calls) == 4:
                 engine.offload_store._fail("No space left on device")
-            return stow(arena, slots)
+            return offload(arena, slots)
 
-        monkeypatch.setattr(engine.offload_store, "stow", fills_up)
+        monkeypatch.setattr(engine.offload_store, "offload", fills_up)
         account = Account()
         assert asyncio.run(visits(engine, account)) == texts
         assert len(calls) > 4
@@ -116,34 +116,34 @@ def test_what_comes_back_damaged_is_computed(unhurried, monkeypatch, caplog):
         always_copy(engine)
         restore, calls = engine.offload_store.restore, []
 
-        def damaged(stowed, arena, slots):
-            calls.append(stowed)
+        def damaged(record, arena, slots):
+            calls.append(record)
             if len(calls) % 2:
-                stowed.drop()
+                record.drop()
                 return False
-            return restore(stowed, arena, slots)
+            return restore(record, arena, slots)
 
         monkeypatch.setattr(engine.offload_store, "restore", damaged)
         assert asyncio.run(visits(engine, Account())) == texts
         assert len(calls) > 2
 
 
-def test_lossy_kv_is_never_stowed():
+def test_only_exact_kv_is_offloaded():
     with make(compress=RandomAttention(budget=12, recent=3), kv_budget="1MiB", offload="cpu") as engine:
-        stow, stowed = engine.offload_store.stow, []
+        offload, offloaded = engine.offload_store.offload, []
         tree = engine.cache
 
         def watched(arena, slots):
-            [segment] = [s for s in tree.segments() if s.slots == list(slots)]
-            stowed.append(segment)
-            assert segment.exact
-            assert segment.kept is None
-            assert all(above.exact for above in segment.lineage())
-            return stow(arena, slots)
+            [segment] = [s for s in tree.segments() if s.kv.slots == list(slots)]
+            offloaded.append(segment)
+            assert segment.kv.exact
+            assert segment.kv.present is None
+            assert all(above.kv.exact for above in segment.lineage())
+            return offload(arena, slots)
 
-        engine.offload_store.stow = watched
+        engine.offload_store.offload = watched
         asyncio.run(visits(engine, Account()))
-        assert stowed
+        assert offloaded
 
 
 def test_with_lossless_drafts_resident_kv_stays_within_a_budget_that_all_of_it_exceeds(unhurried):
@@ -155,7 +155,7 @@ def test_with_lossless_drafts_resident_kv_stays_within_a_budget_that_all_of_it_e
 
         def watched(claims):
             compute(claims)
-            most.append(engine.cache.pool.used * engine.bytes_per_token)
+            most.append(engine.cache.residency.pool.used * engine.bytes_per_token)
 
         engine.scheduler._compute = watched
         account = Account()
@@ -173,7 +173,7 @@ def test_a_store_that_is_given_is_closed_with_the_engine():
 
 
 @pytest.mark.parametrize("tier", ["cpu", "disk"])
-async def test_rows_that_heads_are_about_to_share_out_are_stowed_where_they_were(tier):
+async def test_kv_is_offloaded_before_heads_move_it(tier):
     with make(compress=RandomAttention(budget=12, recent=3), offload=tier) as engine:
         always_copy(engine)
         account = Account()

@@ -154,15 +154,15 @@ def held(engine, handles):
     assert [s for s in engine.cache.segments() if s.pins] == []
     assert engine.usage.waiting == 0
     tops = {segment.parent for segment in engine.cache.segments() if segment.start == 0}
-    assert tops <= {engine.cache.origin}  # no twin is left
+    assert tops <= {engine.cache.origin}  # no draft copy is left
     engine.clear()
-    rows = engine.cache.pool.used
+    rows = engine.cache.residency.pool.used
     for handle in handles:
         engine.release(handle)
     engine.check_integrity()
     engine.clear()
     assert list(engine.cache.segments()) == []
-    assert engine.cache.pool.used == 0
+    assert engine.cache.residency.pool.used == 0
     return rows
 
 
@@ -387,7 +387,7 @@ def test_with_room_for_little_more_than_one_path_there_is_no_room_for_drafts_but
         return
     engine = make(compress=policy, lossless=Lossless(horizon=6), **options)
     assert run(engine, lambda engine: grow(engine, Account(), "a", "b"))[0] == plain[0]
-    assert engine.cache.pool.peak <= tokens
+    assert engine.cache.residency.pool.peak <= tokens
 
 
 @pytest.mark.parametrize(
@@ -497,7 +497,7 @@ def test_a_policy_that_fails_is_told_of_once_and_nothing_is_drafted(make, wanted
     assert found == wanted
     (told,) = [record.message for record in caplog.records if "faulty" in record.message]
     assert told.startswith(
-        "nothing is drafted any more: compression policy 'faulty': its select, with 2 tokens and a budget of 1, "
+        "no token is drafted any more: compression policy 'faulty': its select, with 2 tokens and a budget of 1, "
     )
     assert told.endswith("raised ZeroDivisionError: one by nought - correct the policy")
     assert account.ledger.verified.drafted == 0
@@ -553,5 +553,5 @@ async def test_a_search_in_little_room_finds_the_same_tree(trees):
     with load_engine(kv_budget=120 * 6144, compress=compress, lossless=Lossless(horizon=8)) as engine:
         found = await asyncio.gather(*(asolve("game24", puzzle, engine=engine, **SEARCH) for puzzle in PUZZLES[:2]))
         engine.check_integrity()
-        assert engine.cache.pool.peak <= 120 * 6144 // engine.bytes_per_token
+        assert engine.cache.residency.pool.peak <= 120 * 6144 // engine.bytes_per_token
     assert [shape(result) for result in found] == [trees[puzzle] for puzzle in PUZZLES[:2]]

@@ -5,11 +5,12 @@ import math
 from rksc_tot.cache.prefix_tree import PrefixTree
 from rksc_tot.cache.slot_pool import SlotPool
 from rksc_tot.engine.kv.thought_stats import thought_stats
+from rksc_tot.policies.eviction.rsbcm import RSBCM
 
 
 def grown():
     """Two thoughts that begin alike, "ab" + "c" and "ab" + "de", and one, "f", after the second."""
-    tree = PrefixTree(SlotPool(100))
+    tree = PrefixTree(SlotPool(100), RSBCM())
     prompt = tree.walk(tree.origin, b"prompt")
     tree.hold(prompt, prompt=True)
     ends = {}
@@ -50,7 +51,7 @@ def test_below_counts_the_tokens_up_to_the_nearest_end_of_a_thought():
 
 def test_distance_counts_thoughts_and_not_segments():
     tree, prompt, ends = grown()
-    tree.pin(ends["f"])
+    tree.residency.pin(ends["f"])
     found = thought_stats(tree)
     assert found[ends["f"]].distance == 0
     assert found[ends["abde"]].distance == 1

@@ -5,7 +5,7 @@ import asyncio
 from rksc_tot.core.seeds import stream_keys
 from rksc_tot.engine.base import Account, GenerateRequest, Sampling
 from rksc_tot.engine.jobs.generation.generation import Generation
-from rksc_tot.engine.kv.compression import TreeCompressor
+from rksc_tot.engine.kv.tree_compressor import TreeCompressor
 from rksc_tot.engine.transformers_engine.engine import TransformersEngine
 from rksc_tot.policies.compression.arborkv import ArborKV
 from rksc_tot.tasks.game24.tokenizer import build_tokenizer
@@ -18,22 +18,22 @@ async def test_what_is_still_being_written_is_never_reduced(monkeypatch):
     with TransformersEngine(llama(len(tokenizer)), tokenizer, name="tiny") as engine:
         per_token = engine.bytes_per_token
     seen = {"waiting": 0, "reduced": 0}
-    plain = TreeCompressor._reduce
+    plain = TreeCompressor._compress
 
     with TransformersEngine(
         llama(len(tokenizer)), tokenizer, compress=ArborKV(tail=1, sinks=0), kv_budget=90 * per_token
     ) as engine:
 
-        def watched(self, segment, count):
+        def watched(self, residency, segment, count):
             writing = [job for job in engine.scheduler.jobs if isinstance(job, Generation) and not job.ended]
             seen["waiting"] += any(not job.running for job in writing)
             seen["reduced"] += 1
             for job in writing:
                 for tip in job.tips:
                     assert segment not in [s for s in tip.lineage() if s.start >= job.base.end]
-            plain(self, segment, count)
+            plain(self, residency, segment, count)
 
-        monkeypatch.setattr(TreeCompressor, "_reduce", watched)
+        monkeypatch.setattr(TreeCompressor, "_compress", watched)
         account = Account()
         prompt = engine.open("4 5 6 10\n", account)
 

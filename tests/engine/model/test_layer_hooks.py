@@ -13,6 +13,7 @@ from rksc_tot.cache.slot_pool import SlotPool
 from rksc_tot.engine.attention.plan import Block
 from rksc_tot.engine.model.logit_lens import find_lens, first
 from rksc_tot.engine.model.probe import probe
+from rksc_tot.policies.eviction.rsbcm import RSBCM
 
 TOLERANCE = 1e-4
 LABELS = [[5, 9], [11], [17]]
@@ -55,16 +56,16 @@ def test_rows_that_leave_change_nothing_for_those_that_stay(family, route):
     forward.take(route)
     rng = random.Random(3)
     text = [rng.randrange(3, 119) for _ in range(40)]
-    tree = PrefixTree(SlotPool(400))
+    tree = PrefixTree(SlotPool(400), RSBCM())
     trunk = tree.walk(tree.origin, text)
-    slots = tree.pool.allocate(40)
-    tree.store(trunk, slots)
+    slots = tree.residency.pool.allocate(40)
+    tree.residency.store(trunk, slots)
     forward.run(forward.plan([Block(trunk.lineage(), 0, text, slots)]), 400)
     tips, blocks, rows = [], [], []
     for count in (9, 1, 6, 3, 9, 12):
         tip = tree.walk(trunk, [rng.randrange(3, 119) for _ in range(count)])
-        slots = tree.pool.allocate(count)
-        tree.store(tip, slots)
+        slots = tree.residency.pool.allocate(count)
+        tree.residency.store(tip, slots)
         tips.append(tip)
         rows.append(range(sum(map(len, rows)), sum(map(len, rows)) + count))
         blocks.append(Block(tip.lineage(), 40, tip.tokens, slots))
@@ -79,8 +80,8 @@ def test_rows_that_leave_change_nothing_for_those_that_stay(family, route):
         assert float((got - forward.plain(path)[-1]).abs().max()) <= TOLERANCE
     kept = tree.walk(trunk, tips[partly].tokens[:4])  # and what comes after rows that stayed is exact, too
     end = tree.walk(kept, [7, 8])
-    tree.store(end, tree.pool.allocate(2))
-    block = Block(end.lineage(), 44, [7, 8], end.slots, [1])
+    tree.residency.store(end, tree.residency.pool.allocate(2))
+    block = Block(end.lineage(), 44, [7, 8], end.kv.slots, [1])
     [got] = forward.run(forward.plan([block]), 400)
     assert float((got - forward.plain([*paths[2], 7, 8])[-1]).abs().max()) <= TOLERANCE
     assert not any(module._forward_pre_hooks or module._forward_hooks for module in forward.model.modules())

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from rksc_tot.cache.offload.store import open_store
+from rksc_tot.cache.offload.open_store import open_store
 from rksc_tot.core.errors import ConfigError, EngineError, UnsupportedModel
 from rksc_tot.core.seeds import stream_keys
 from rksc_tot.engine.base import Account, GenerateRequest, Sampling
@@ -203,9 +203,11 @@ def test_weights_that_change_during_a_request_end_it(model):
             asyncio.run(engine.generate([request], Account()))
 
 
-def stowed_tokens(engine):
+def offloaded_tokens(engine):
     """Tokens whose KV has a copy outside the arena."""
-    return sum(s.stowed.tokens for s in engine.cache.segments() if s.stowed is not None and not s.stowed.gone)
+    return sum(
+        s.kv.offloaded.tokens for s in engine.cache.segments() if s.kv.offloaded is not None and not s.kv.offloaded.gone
+    )
 
 
 def test_offloaded_kv_of_old_weights_is_dropped(model):
@@ -214,11 +216,11 @@ def test_offloaded_kv_of_old_weights_is_dropped(model):
         [found] = asyncio.run(engine.generate([GenerateRequest(handle, (1,), Sampling(), 9)], Account()))
         with engine.engine_thread.books():
             for segment in list(engine.cache.segments()):
-                engine.cache.rewind(segment)
-        assert stowed_tokens(engine)
+                engine.cache.residency.evict_subtree(segment)
+        assert offloaded_tokens(engine)
         write(model)
         engine.clear()
-        assert not stowed_tokens(engine)
+        assert not offloaded_tokens(engine)
         [fresh] = asyncio.run(engine.generate([GenerateRequest(found[0].handle, (1,), Sampling(), 9)], Account()))
         path, drawn = fresh[0].handle.tokens, fresh[0].tokens
         logprobs = engine.forward.plain(path).log_softmax(-1)[-1 - len(drawn) : -1]

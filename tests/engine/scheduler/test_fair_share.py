@@ -16,6 +16,7 @@ from rksc_tot.engine.base import Account
 from rksc_tot.engine.jobs.job import Job
 from rksc_tot.engine.scheduler import scheduler as scheduler
 from rksc_tot.engine.scheduler.fair_share import SHORT, WHILE_OTHERS_WAIT, FairShare
+from rksc_tot.policies.eviction.rsbcm import RSBCM
 from rksc_tot.strategies import BFS
 from rksc_tot.tasks.game24.tokenizer import build_tokenizer
 from tests.engine.conftest import SHAPE, llama
@@ -46,7 +47,7 @@ class Waiting(Job):
     def take(self, tip, most):
         rows = min(most, self.left[tip])
         self.left[tip] -= rows
-        self.tree.store(tip, self.tree.pool.allocate(rows))
+        self.tree.residency.store(tip, self.tree.residency.pool.allocate(rows))
         return rows
 
 
@@ -54,7 +55,7 @@ class World:
     """Turns, and jobs that take all they are given."""
 
     def __init__(self):
-        self.tree = PrefixTree(SlotPool(1 << 30))
+        self.tree = PrefixTree(SlotPool(1 << 30), RSBCM())
         self.turns = FairShare()
         self.jobs = []
         self._token = 0

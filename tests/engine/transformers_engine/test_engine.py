@@ -75,12 +75,12 @@ async def test_verification_leaves_nothing_in_the_cache(engine):
     account = Account()
     _, first, second = await grow(engine, account)
     await engine.label([LabelRequest(c.handle, "try so", LABELS) for c in second], account)  # stores pending tokens
-    segments = {id(s): (list(s.tokens), list(s.slots)) for s in engine.cache.segments()}
+    segments = {id(s): (list(s.tokens), list(s.kv.slots)) for s in engine.cache.segments()}
     used = sorted(slot for _, slots in segments.values() for slot in slots)
     keys, values = engine.forward.arena.read(0)
     before = keys[:, used].clone(), values[:, used].clone()
     await engine.label([LabelRequest(c.handle, "try 1+2 1-2 so", LABELS) for c in [*first, *second]], account)
-    assert {id(s): (list(s.tokens), list(s.slots)) for s in engine.cache.segments()} == segments
+    assert {id(s): (list(s.tokens), list(s.kv.slots)) for s in engine.cache.segments()} == segments
     keys, values = engine.forward.arena.read(0)
     assert torch.equal(keys[:, used], before[0])
     assert torch.equal(values[:, used], before[1])
@@ -127,12 +127,12 @@ async def test_an_evicted_path_is_recomputed_and_nothing_changes():
 
     with TransformersEngine(llama(len(tokenizer)), tokenizer) as engine:
         roomy, _, size = await run(engine)
-        assert engine.cache.evicted_tokens == 0
+        assert engine.cache.residency.evicted_tokens == 0
     budget = size // 3
     with TransformersEngine(llama(len(tokenizer)), tokenizer, kv_budget=budget, max_batch_tokens=16) as engine:
         tight, ledger, _ = await run(engine)
         assert engine.usage.kv_bytes <= budget
-        assert engine.cache.evicted_tokens > 0
+        assert engine.cache.residency.evicted_tokens > 0
     assert tight == roomy
     assert ledger.peak_kv_bytes <= budget
 
@@ -157,7 +157,7 @@ async def test_when_room_is_short_requests_wait_and_nothing_changes():
     budget = roomy[2] // 5
     with TransformersEngine(llama(len(tokenizer)), tokenizer, kv_budget=budget) as engine:
         tight = await run(engine)
-        assert engine.cache.evicted_tokens > 0
+        assert engine.cache.residency.evicted_tokens > 0
     assert tight[:2] == roomy[:2]
     assert tight[2] <= budget
 

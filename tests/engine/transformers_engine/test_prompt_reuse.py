@@ -114,12 +114,12 @@ def test_a_kept_branch_stays_resident_while_it_is_held(byte_engine):
     lender, branch, _ = share(byte_engine, PromptReuse(**ALL))
     byte_engine.clear()
     with pytest.raises(CacheError):
-        byte_engine.cache.make_room(byte_engine.cache.pool.limit)
-    assert byte_engine.cache.missing(lender.segment)
-    assert byte_engine.cache.missing(branch.segment) == []
+        byte_engine.cache.residency.make_room(byte_engine.cache.residency.pool.limit)
+    assert byte_engine.cache.residency.missing(lender.segment)
+    assert byte_engine.cache.residency.missing(branch.segment) == []
     byte_engine.release(branch)
     byte_engine.clear()
-    assert not branch.segment.slots
+    assert not branch.segment.kv.slots
 
 
 def test_a_rejected_branch_leaves_nothing_and_is_exact(byte_engine):
@@ -128,7 +128,7 @@ def test_a_rejected_branch_leaves_nothing_and_is_exact(byte_engine):
     assert not verdict.kept
     assert "needs an audit" in verdict.why
     assert verdict.reused == 0
-    assert byte_engine.cache.pool.used == lender.length
+    assert byte_engine.cache.residency.pool.used == lender.length
     assert account.ledger.prompt_reuse.acted == 0
     text(byte_engine, branch)
     assert torch.allclose(branch.segment.logits, byte_engine.forward.plain(branch.tokens)[-1], atol=1e-4)
@@ -197,7 +197,7 @@ def test_kv_that_is_not_a_number_is_rejected_with_the_reason(byte_engine):
     lender = byte_engine.open(REFERENCE, Account())
     text(byte_engine, lender)
     with torch.inference_mode():
-        byte_engine.forward.arena.values[1][:, lender.segment.slots[20]] = float("nan")
+        byte_engine.forward.arena.values[1][:, lender.segment.kv.slots[20]] = float("nan")
     _, _, verdict = share(byte_engine, PromptReuse(**ALL))
     assert not verdict.kept
     assert "NaN" in verdict.why
@@ -208,11 +208,11 @@ def test_a_failed_pass_leaves_no_kv_of_the_branch(byte_engine, monkeypatch):
     sharing.rotation()
     lender = byte_engine.open(REFERENCE, Account())
     text(byte_engine, lender)
-    before = byte_engine.cache.pool.used
+    before = byte_engine.cache.residency.pool.used
     monkeypatch.setattr("rksc_tot.engine.transformers_engine.prompt_reuse.compute_rest", lambda *_: 1 / 0)
     with pytest.raises(EngineError, match="ZeroDivisionError"):
         asyncio.run(byte_engine.open_variant(BRANCH, lender, PromptReuse(**ALL), Account()))
-    assert byte_engine.cache.pool.used == before
+    assert byte_engine.cache.residency.pool.used == before
     byte_engine.check_integrity()
 
 
@@ -222,7 +222,7 @@ def test_a_cancelled_request_leaves_no_kv_of_the_branch(byte_engine, monkeypatch
     sharing.rotation()
     lender = byte_engine.open(REFERENCE, Account())
     text(byte_engine, lender)
-    before = byte_engine.cache.pool.used
+    before = byte_engine.cache.residency.pool.used
     running, go_on = threading.Event(), threading.Event()
     whole = sharing.open
 
@@ -245,7 +245,7 @@ def test_a_cancelled_request_leaves_no_kv_of_the_branch(byte_engine, monkeypatch
 
     asyncio.run(cancelled())
     byte_engine.clear()
-    assert byte_engine.cache.pool.used <= before
+    assert byte_engine.cache.residency.pool.used <= before
     assert [segment for segment in byte_engine.cache.segments() if segment.handles] == [lender.segment]
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rksc_tot.cache.offload.store import open_store
+from rksc_tot.cache.offload.open_store import open_store
 from rksc_tot.core.errors import ConfigError
 from rksc_tot.engine import load_engine
 from rksc_tot.engine.transformers_engine.settings import EngineSettings

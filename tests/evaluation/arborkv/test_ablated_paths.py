@@ -110,7 +110,7 @@ async def test_copies_are_dropped_when_the_block_ends_or_raises(engine, path):
 async def test_a_path_with_missing_kv_is_refused(engine, path):
     engine.clear()
     with engine.engine_thread.books():
-        engine.cache.reduce(path.segment, [len(path.segment.slots) - 1])
+        engine.cache.residency.compress(path.segment, [len(path.segment.kv.slots) - 1])
     with pytest.raises(ConfigError, match="does not fit the KV budget - raise"):
         async with copies_without(engine, [(path, range(0))]):
             pytest.fail("it was copied")
@@ -120,7 +120,7 @@ async def test_copies_compressed_during_the_block_are_an_error(engine, path):
     async def use():
         async with copies_without(engine, [(path, range(8, 12))]) as copies:
             with engine.engine_thread.books():
-                engine.cache.reduce(copies[0].segment, [0, len(copies[0].segment.slots) - 1])
+                engine.cache.residency.compress(copies[0].segment, [0, len(copies[0].segment.kv.slots) - 1])
 
     with pytest.raises(ConfigError, match="does not fit the KV budget - raise"):
         await use()

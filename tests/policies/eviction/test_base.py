@@ -20,8 +20,8 @@ from rksc_tot.policies.eviction.rsbcm import RSBCM
 BUILT_IN = {"rsbcm": RSBCM, "lru": LRU, "lfu": LFU, "random": RandomEviction, "none": NoEviction}
 
 
-def candidate(importance=0.0, used_at=1, uses=1, id=1):
-    return EvictionCandidate(importance, used_at, uses, id)
+def candidate(importance=0.0, last_used=1, uses=1, id=1):
+    return EvictionCandidate(importance, last_used, uses, id)
 
 
 def first(policy, *candidates):
@@ -55,18 +55,18 @@ def test_an_order_depends_on_the_candidate_alone(name, fields):
 
 
 def test_lru_takes_the_least_recently_used():
-    old, new = candidate(importance=9, used_at=1, uses=9), candidate(importance=0, used_at=2, uses=1)
+    old, new = candidate(importance=9, last_used=1, uses=9), candidate(importance=0, last_used=2, uses=1)
     assert first(LRU(), new, old) is old
 
 
 def test_lfu_takes_the_least_often_used_and_of_those_the_oldest():
-    rare, old, often = candidate(uses=1, used_at=5), candidate(uses=1, used_at=3), candidate(uses=2, used_at=1)
+    rare, old, often = candidate(uses=1, last_used=5), candidate(uses=1, last_used=3), candidate(uses=2, last_used=1)
     assert first(LFU(), often, rare) is rare
     assert first(LFU(), often, rare, old) is old
 
 
 def test_random_follows_its_seed_and_no_property_of_the_candidates():
-    candidates = [candidate(importance=n, used_at=n, uses=n, id=n) for n in range(20)]
+    candidates = [candidate(importance=n, last_used=n, uses=n, id=n) for n in range(20)]
 
     def permutation(seed):
         return sorted(candidates, key=RandomEviction(seed=seed).order)

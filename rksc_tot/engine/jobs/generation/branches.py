@@ -158,7 +158,7 @@ class BranchingJob(Job):
             rows += [row[group.tip]] * len(group.branches)
             uniforms.append(self.streams[len(group.logprobs)][group.branches])
         for group in self._going:
-            group.exact = group.exact and group.tip.exact
+            group.exact = group.exact and group.tip.kv.exact
         return Draws(rows, np.concatenate(uniforms), self.request.sampling)
 
     def advance(
@@ -175,7 +175,7 @@ class BranchingJob(Job):
                 self._divide(group, drawn, logits, row)
             else:
                 self._take(group, group.tail, logits, row, tip.pins == 1)
-            self.tree.unpin(tip)
+            self.tree.residency.unpin(tip)
         self._stand()
 
     def cut_off(self, groups: Sequence[BranchGroup], finish: Finish) -> None:
@@ -183,7 +183,7 @@ class BranchingJob(Job):
         for group in groups:
             self.finish(group, finish)
         for group in groups:
-            (self.tree.unpin if self.running else self.tree.drop)(group.tip)
+            (self.tree.residency.unpin if self.running else self.tree.drop)(group.tip)
         self.groups = [group for group in self.groups if group not in groups]
         self._stand()
 
@@ -247,5 +247,5 @@ class BranchingJob(Job):
     def _add(self, group: BranchGroup, tip: Segment) -> None:
         """Have a group go on from a tip."""
         group.tip = tip
-        self.tree.pin(tip)
+        self.tree.residency.pin(tip)
         self.groups.append(group)

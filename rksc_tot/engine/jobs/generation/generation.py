@@ -86,7 +86,7 @@ class Generation(BranchingJob):
         """Whether branches need not go in step: a limit, a rival rule or a full cache depends on all of them together."""
         if self.account.limited or self.account.kv_bytes is not None or self.request.rivals is not None:
             return False
-        return self.base.end + self.room * len(self.request.streams) <= self.tree.pool.limit
+        return self.base.end + self.room * len(self.request.streams) <= self.tree.residency.pool.limit
 
     # -- how far it may write ----------------------------------------------------------------------------------------
 

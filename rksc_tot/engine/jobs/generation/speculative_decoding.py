@@ -60,7 +60,7 @@ class SpeculativeDecoding:
         self.draft.start()
         job.pause()
         for copy in made:
-            job.tree.unpin(copy)
+            job.tree.residency.unpin(copy)
         return self.draft
 
     def wanted(self) -> list[Segment]:
@@ -100,7 +100,7 @@ class SpeculativeDecoding:
             return False
         if not _enough(job, jobs):
             return False
-        missing = [(tip, lack) for tip in job.tips for lack in job.tree.missing(tip, job.exact)]
+        missing = [(tip, lack) for tip in job.tips for lack in job.tree.residency.missing(tip, job.exact)]
         return all(segment is tip and first == len(tip.tokens) - 1 for tip, (segment, first) in missing)
 
     def _verify(self, draft: DraftJob) -> None:
@@ -116,7 +116,7 @@ class SpeculativeDecoding:
             for token in tokens[known : len(tokens) - ends]:
                 at = tree.walk(at, (token,))
                 made.path.add(at)
-            tree.pin(at)
+            tree.residency.pin(at)
             made.leaves.append(at)
             made.start = min(made.start, group.tip.end)
             made.unverified |= {branch: deque(tokens[known:]) for branch in branches}

@@ -83,6 +83,6 @@ class Verification:
         """Reject what is not compared yet, and drop the segments that the generation does not stand on."""
         self.ledger.rejected += sum(map(len, self.unverified.values()))
         for leaf in self.leaves:
-            self.tree.unpin(leaf)
+            self.tree.residency.unpin(leaf)
         for leaf in self.leaves:
             self.tree.discard(leaf, self.start)

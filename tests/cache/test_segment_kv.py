@@ -14,6 +14,7 @@ from rksc_tot.engine.attention.plan import Piece
 from rksc_tot.engine.base import Account
 from rksc_tot.engine.jobs.job import Job
 from rksc_tot.engine.scheduler.batch import give_up, schedule
+from rksc_tot.policies.eviction.rsbcm import RSBCM
 from tests.cache.reference import origin, path
 
 ROOM = 12
@@ -53,7 +54,7 @@ class Books:
 
     def __init__(self, seed):
         self.rng = random.Random(seed)
-        self.tree = PrefixTree(SlotPool(ROOM))
+        self.tree = PrefixTree(SlotPool(ROOM), RSBCM())
         self.origins = [self.tree.origin, self.tree.private_root()]
         self.accounts = [*(Account(kv_bytes=limit) for limit in LIMITS), Account()]
         self.known = {}  # Token by (number of the origin, tokens of the path up to it)
@@ -92,11 +93,11 @@ class Books:
     def pin(self):
         if self.held and len(self.pinned) < 2:
             self.pinned.append(self.one().segment)
-            self.tree.pin(self.pinned[-1])
+            self.tree.residency.pin(self.pinned[-1])
 
     def unpin(self):
         if self.pinned:
-            self.tree.unpin(self.pinned.pop(0))
+            self.tree.residency.unpin(self.pinned.pop(0))
 
     def grow(self):
         """Running work goes on by a token."""
@@ -106,8 +107,8 @@ class Books:
             lost = self.lost(at, [token])
             self.pinned.append(self.tree.step(at, token, alone=at.pins == 1))
             self.known = {key: known for key, known in self.known.items() if key not in lost}
-            self.tree.pin(self.pinned[-1])
-            self.tree.unpin(at)
+            self.tree.residency.pin(self.pinned[-1])
+            self.tree.residency.unpin(at)
 
     def join(self):
         for at in [*self.pinned, *(h.segment for h in self.held)]:
@@ -118,22 +119,22 @@ class Books:
     def compute(self):
         """A pass over one or two paths, as the engine makes it; now and then in vain."""
         ends = [*(h.segment for h in self.held), *self.pinned]
-        claims, jobs, evicted = [], [], self.tree.evicted_tokens
+        claims, jobs, evicted = [], [], self.tree.residency.evicted_tokens
         most, exact, vain = self.rng.choice((1, 2, 3, 99)), self.rng.random() < 0.5, self.rng.random() < 0.2
         chosen = list(dict.fromkeys(self.rng.choices(ends, k=self.rng.choice((1, 1, 2))))) if ends else []
         for segment in [s for at in chosen for s in at.lineage()] if exact else ():
-            if segment.mixed:  # as the engine does to make a path whole
+            if segment.kv.per_head:  # as the engine does to make a path whole
                 first = self.keys(segment)[segment.start]
-                self.tree.rewind(segment)
+                self.tree.residency.evict_subtree(segment)
                 self.known = {key: token for key, token in self.known.items() if key[: len(first)] != first}
         for at in chosen:
             job = Job(self.tree, at, self.rng.choice(self.accounts), 0)
             job.exact = exact
             jobs.append(job)
-            self.tree.pin(at)
+            self.tree.residency.pin(at)
         taken = set()
         for job in jobs:
-            missing = self.tree.missing(job.base, exact)
+            missing = self.tree.residency.missing(job.base, exact)
             waited = {job.base, *(segment for segment, _ in missing)}
             if taken.isdisjoint(waited):  # no job computes what another one does
                 taken |= waited
@@ -153,9 +154,9 @@ class Books:
                 token.exact = token.exact and self.known[key].exact
             self.known = before
         for job in jobs:
-            self.tree.unpin(job.base)
+            self.tree.residency.unpin(job.base)
             self.tree.drop(job.base)
-        self.forget(self.tree.evicted_tokens - evicted)
+        self.forget(self.tree.residency.evicted_tokens - evicted)
 
     def book(self, made):
         """What the rows of a block store."""
@@ -164,7 +165,7 @@ class Books:
         exact = all(self.known[key].whole for key in keys[: block.start])
         assert exact or not (made.job.exact and made.parts)
         payer = made.job.account if made.job.account.kv_bytes is not None else None
-        mixed = {key for s in block.lineage if s.mixed for key in keys[s.start : s.end]}
+        mixed = {key for s in block.lineage if s.kv.per_head for key in keys[s.start : s.end]}
         for key, slot in zip(keys[block.start :], block.slots, strict=False):
             before = self.known.get(key)
             assert before is None or before.slot in (None, slot)
@@ -178,19 +179,19 @@ class Books:
         assert piece.context(0, block.start) == ([self.known[keys[n]].slot for n in there], there)
 
     def make_room(self):
-        evicted = self.tree.evicted_tokens
+        evicted = self.tree.residency.evicted_tokens
         with suppress(CacheError):
-            self.tree.make_room(self.rng.randint(1, ROOM))
-        self.forget(self.tree.evicted_tokens - evicted)
+            self.tree.residency.make_room(self.rng.randint(1, ROOM))
+        self.forget(self.tree.residency.evicted_tokens - evicted)
 
     def reduce(self):
-        stored = [s for s in self.tree.segments() if s.slots]
+        stored = [s for s in self.tree.segments() if s.kv.slots]
         if stored:
             segment = self.rng.choice(stored)
-            kept = [n for n in range(len(segment.slots)) if self.rng.random() < 0.7]
-            mixed = len(kept) < len(segment.slots) and self.rng.random() < 0.2
-            there = [self.known[key] for key in self.keys(segment)[segment.start : segment.start + segment.reach]]
-            self.tree.reduce(segment, kept, mixed)
+            kept = [n for n in range(len(segment.kv.slots)) if self.rng.random() < 0.7]
+            mixed = len(kept) < len(segment.kv.slots) and self.rng.random() < 0.2
+            there = [self.known[key] for key in self.keys(segment)[segment.start : segment.start + segment.kv.computed]]
+            self.tree.residency.compress(segment, kept, mixed)
             for n, token in enumerate([token for token in there if token.slot is not None]):
                 token.slot = token.slot if n in kept else None
             for token in there:
@@ -201,22 +202,27 @@ class Books:
         paths = [at.segment for at in self.held]
         for segment in self.rng.choice(paths).lineage() if paths else ():
             above = segment.parent.parent is None or segment.parent.resident
-            first, count = segment.first_flaw(), self.rng.randint(1, len(segment.tokens))
-            if not above or first >= count or (segment.mixed and segment.reach > count) or self.rng.random() < 0.5:
+            first, count = segment.kv.first_inexact(), self.rng.randint(1, len(segment.tokens))
+            if (
+                not above
+                or first >= count
+                or (segment.kv.per_head and segment.kv.computed > count)
+                or self.rng.random() < 0.5
+            ):
                 continue
-            has = {} if segment.mixed else segment.slots_of(range(count))
-            payer = segment.payer if segment.reach else self.rng.choice((None, *self.accounts[:2]))
+            has = {} if segment.kv.per_head else segment.kv.slots_of(range(count))
+            payer = segment.kv.payer if segment.kv.computed else self.rng.choice((None, *self.accounts[:2]))
             fresh = count - len(has)
-            if self.tree.pool.available < fresh or (payer and payer.kv_rows + fresh > payer.kv_bytes):
+            if self.tree.residency.pool.available < fresh or (payer and payer.kv_rows + fresh > payer.kv_bytes):
                 continue
-            taken = self.tree.pool.allocate(fresh)
+            taken = self.tree.residency.pool.allocate(fresh)
             slots = [has[n] if n in has else taken.pop() for n in range(count)]
-            self.tree.restore(segment, slots, payer)
+            self.tree.residency.restore(segment, slots, payer)
             keys = self.keys(segment)[segment.start :]
             self.known |= {key: Token(slot, True, payer) for key, slot in zip(keys, slots, strict=False)}
 
     def clear(self):
-        self.tree.clear()
+        self.tree.residency.clear()
         self.forget()
 
     def scratch(self):
@@ -238,21 +244,21 @@ class Books:
         for segment in self.tree.segments():
             self.check_segment(segment)
         taken = [token.slot for token in self.known.values() if token.slot is not None]
-        assert len(set(taken)) == len(taken) == self.tree.pool.used <= ROOM
+        assert len(set(taken)) == len(taken) == self.tree.residency.pool.used <= ROOM
         for account in self.accounts:
             assert account.kv_rows == sum(t.payer is account and t.slot is not None for t in self.known.values())
         for at in [*(h.segment for h in self.held), *self.pinned]:
             self.check_missing(at)
 
     def check_segment(self, segment):
-        tokens = [self.known[key] for key in self.keys(segment)[segment.start : segment.start + segment.reach]]
-        names = range(segment.reach) if segment.kept is None else segment.kept
+        tokens = [self.known[key] for key in self.keys(segment)[segment.start : segment.start + segment.kv.computed]]
+        names = range(segment.kv.computed) if segment.kv.present is None else segment.kv.present
         kept = {n: token.slot for n, token in enumerate(tokens) if token.slot is not None}
-        assert dict(zip(names, segment.slots, strict=True)) == kept
-        assert [token.exact for token in tokens] == [n < segment.sound for n in range(segment.reach)]
-        assert all(token.mixed == segment.mixed for token in tokens)
+        assert dict(zip(names, segment.kv.slots, strict=True)) == kept
+        assert [token.exact for token in tokens] == [n < segment.kv.exact_tokens for n in range(segment.kv.computed)]
+        assert all(token.mixed == segment.kv.per_head for token in tokens)
         assert segment.whole == (segment.resident and all(token.whole for token in tokens))
-        assert all(token.payer is segment.payer for token in tokens)
+        assert all(token.payer is segment.kv.payer for token in tokens)
 
     def check_missing(self, at):
         keys = self.keys(at)
@@ -260,8 +266,8 @@ class Books:
         if not gone and self.known[keys[-1]].slot is None:
             gone = [len(keys) - 1]  # there are no logits without it
         flawed = [n for n, key in enumerate(keys) if key not in self.known or not self.known[key].whole]
-        for exact, wanted in ((False, gone), (True, flawed if self.tree.flawed else gone)):
-            assert [s.start + first for s, first in self.tree.missing(at, exact)][:1] == wanted[:1]
+        for exact, wanted in ((False, gone), (True, flawed if self.tree.residency.compressed else gone)):
+            assert [s.start + first for s, first in self.tree.residency.missing(at, exact)][:1] == wanted[:1]
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
@@ -279,7 +285,7 @@ class Books:
         whole = (self.origins.index(origin(at)), *path(at), *tokens)
         found = set()
         for segment in self.tree.segments():
-            if segment.mixed:
+            if segment.kv.per_head:
                 keys = self.keys(segment)
                 first, last = keys[segment.start], keys[-1]
                 if whole[: len(first)] == first and whole[: len(last)] != last:
@@ -299,7 +305,7 @@ class Books:
         return [(first, *tokens[: n + 1]) for n in range(len(tokens))]
 
     def reached(self):
-        return {key for s in self.tree.segments() for key in self.keys(s)[s.start : s.start + s.reach]}
+        return {key for s in self.tree.segments() for key in self.keys(s)[s.start : s.start + s.kv.computed]}
 
     def forget(self, evicted=None):
         """Note what was evicted: ends of paths that no work needs. ``evicted``: how many slots that gave back."""

@@ -1,0 +1,347 @@
+"""Which KV is resident in the arena: what a path lacks, storing it, and evicting it when room is needed.
+
+Eviction is leaf first: a segment may lose its slots when no segment below it holds KV and no running job pins it. Segments go
+in three rounds: first those that no handle refers to, then those that a handle refers to (they are computed again when they
+are visited), last the prompts of open searches, where a request would fail otherwise. Within a round the eviction policy
+decides.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+from rksc_tot.cache.eviction_queue import OPEN_PROMPT, UNHELD, EvictionQueue
+from rksc_tot.cache.segment import Segment
+from rksc_tot.cache.segment_kv import KVState, Payer
+from rksc_tot.cache.slot_pool import SlotPool
+from rksc_tot.core.errors import AccountFull, CacheError
+from rksc_tot.policies.eviction.base import EvictionPolicy
+
+_log = logging.getLogger("rksc_tot")
+
+
+class SegmentTree(Protocol):
+    """The tree whose segments hold the KV."""
+
+    def segments(self) -> Iterator[Segment]:
+        """All segments, parents first."""
+        ...
+
+    def prune(self, segment: Segment) -> None:
+        """Remove ``segment`` and those above it that nothing refers to and that hold no KV; offer the rest for eviction."""
+        ...
+
+
+class KVOffloader(Protocol):
+    """Copies KV out of the arena (see :class:`~rksc_tot.cache.offload.segment_copies.SegmentCopies`)."""
+
+    def offload(self, segment: Segment) -> None:
+        """Copy the KV of ``segment``, of which some is about to be evicted or dropped."""
+        ...
+
+
+class KVCompressor(Protocol):
+    """Makes room by dropping the KV of single tokens (see :mod:`rksc_tot.engine.kv.tree_compressor`)."""
+
+    def make_room(self, residency: Residency, count: int) -> None:
+        """Drop KV until ``count`` slots are free, or as far as the compression policy goes."""
+        ...
+
+
+class Residency:
+    """The KV that the segments of one tree hold in the arena.
+
+    Parameters
+    ----------
+    tree
+        The tree of the segments.
+    pool
+        The slots of the arena.
+    policy
+        Which KV is evicted first.
+    compressor
+        Asked to make room before a segment is evicted that a handle refers to; None: segments are evicted at once.
+    offloader
+        Copies the KV of segments that a handle refers to before it leaves the arena; None: it is computed again.
+
+    Attributes
+    ----------
+    eviction
+        The order in which segments are evicted.
+    evicted_tokens
+        Tokens evicted to make room so far.
+    compressed
+        Whether compression has ever dropped KV.
+    changes
+        Number of times that KV was dropped or copied back, or a segment was split. A result of :meth:`missing` is valid while
+        this number and the path's computed tokens stay the same.
+    """
+
+    def __init__(
+        self,
+        tree: SegmentTree,
+        pool: SlotPool,
+        policy: EvictionPolicy,
+        compressor: KVCompressor | None = None,
+        offloader: KVOffloader | None = None,
+    ) -> None:
+        self.tree = tree
+        self.pool = pool
+        self.eviction = EvictionQueue(policy)
+        self.evicted_tokens = 0
+        self.compressed = False
+        self.changes = 0
+        self._compressor = compressor
+        self._offloader = offloader
+        self._clock = 0
+
+    # -- which KV is needed ------------------------------------------------------------------------------------------
+
+    def missing(self, at: Segment, exact: bool = False) -> list[tuple[Segment, int]]:
+        """The segments of a path whose KV must be computed, top down, each with the index of its first such token.
+
+        Looks at the segments without KV and one more. ``exact``: tokens whose KV was dropped or is not exact must be computed
+        too; all KV above the first of them is present and exact.
+        """
+        if exact and self.compressed:
+            return [(segment, segment.kv.first_inexact()) for segment in at.lineage() if not segment.whole]
+        found: list[tuple[Segment, int]] = []
+        segment: Segment | None = at
+        while segment is not None and segment.parent is not None and not segment.resident:
+            found.append((segment, segment.kv.computed))
+            segment = segment.parent
+        last = len(at.tokens) - 1
+        if not found and at.kv.present is not None and at.kv.present[-1:] != [last]:
+            found.append((at, last))  # logits come from the last token
+        return found[::-1]
+
+    def pin(self, at: Segment) -> None:
+        """Protect the path to ``at`` from eviction while a job runs on it."""
+        self._clock += 1
+        for segment in at.lineage():
+            segment.uses += not segment.pins
+            segment.pins += 1
+            segment.last_used = self._clock
+
+    def unpin(self, at: Segment) -> None:
+        """Undo one :meth:`pin`."""
+        for segment in at.lineage():
+            segment.pins -= 1
+        self.tree.prune(at)
+
+    # -- storing KV --------------------------------------------------------------------------------------------------
+
+    def store(self, segment: Segment, slots: list[int], payer: Payer | None = None, first: int | None = None) -> int:
+        """Give the next tokens of a segment their slots; returns how many of them are stored for the first time ever.
+
+        Parameters
+        ----------
+        slots
+            One slot for each token. A token that is present already comes with the slot that it has.
+        payer
+            The account to charge. The earlier tokens of the segment must be charged to the same account (see
+            :meth:`~rksc_tot.cache.prefix_tree.PrefixTree.split_by_payer`).
+        first
+            Index of the first token, as given by :meth:`missing`; None: the first token that was never computed.
+        """
+        kv = segment.kv
+        first = kv.computed if first is None else first
+        stop = first + len(slots)
+        exact = first <= kv.first_inexact() and (not self.compressed or all(s.whole for s in segment.lineage()[:-1]))
+        payer = kv.payer if first < kv.computed else payer
+        self._put(segment, first, slots, payer)
+        if segment.resident:  # its logits may have been computed from less KV
+            segment.logits = segment.states = None
+        kv.exact_tokens = max(kv.exact_tokens, stop) if exact else min(kv.exact_tokens, first)
+        new = max(0, stop - max(first, kv.ever_computed))
+        kv.ever_computed = max(kv.ever_computed, stop)
+        return new
+
+    def undo_store(self, segment: Segment, count: int, ever_computed: int) -> None:
+        """Undo the storing of the last ``count`` tokens. ``ever_computed``: its value before."""
+        self._free(segment, segment.kv.truncate(count))
+        segment.kv.ever_computed = ever_computed
+
+    def undo_overwrite(self, segment: Segment, before: KVState) -> None:
+        """Undo the storing of other tokens than the next ones. Slots that they had before may have been overwritten."""
+        kv, had = segment.kv, set(before.slots)
+        self._free(segment, [slot for slot in kv.slots if slot not in had])
+        kv.slots, kv.present, kv.computed, exact_tokens, kv.ever_computed = before
+        kv.exact_tokens = min(exact_tokens, kv.exact_tokens)
+
+    def restore(self, segment: Segment, slots: list[int], payer: Payer | None) -> None:
+        """Give the first tokens of a segment the slots into which their exact KV has been copied.
+
+        A token that is present already comes with the slot that it has, unless heads keep different tokens.
+        """
+        kv = segment.kv
+        if not kv.exact:
+            segment.logits = segment.states = None
+        if kv.per_head:
+            self._free(segment, kv.slots)
+            kv.clear()
+        self.changes += 1
+        self._put(segment, 0, slots, payer)
+        kv.exact_tokens = max(kv.exact_tokens, len(slots))
+
+    # -- dropping KV -------------------------------------------------------------------------------------------------
+
+    def offload(self, segment: Segment) -> None:
+        """Copy the KV of a segment out of the arena, where there is an offloader, before some of it is dropped or moved."""
+        if self._offloader is not None:
+            self._offloader.offload(segment)
+
+    def compress(self, segment: Segment, kept: Sequence[int], per_head: bool = False) -> None:
+        """Drop the KV of a segment except for the slots with the indexes ``kept``, ascending.
+
+        ``per_head``: each head keeps tokens of its own, whose KV has been moved to these slots after :meth:`offload`. KV that
+        is computed below from now on is not exact.
+        """
+        if len(kept) == len(segment.kv.slots) and not per_head:
+            return
+        self.compressed = True
+        if not per_head:
+            self.offload(segment)
+        self._free(segment, segment.kv.keep(kept, per_head))
+        self.eviction.offer(segment)
+
+    def make_room(self, count: int) -> None:
+        """Evict or compress until ``count`` slots are free.
+
+        Raises
+        ------
+        CacheError
+            If the KV that is left is in use.
+        """
+        compressor = self._compressor
+        while self.pool.available < count:
+            victim = self.eviction.pop(last=OPEN_PROMPT if compressor is None else UNHELD)
+            if victim is not None:
+                self._evict_for_room(victim)
+            elif compressor is not None:
+                compressor.make_room(self, count)
+                compressor = None
+            else:
+                raise self._full(count)
+
+    def make_room_within(self, count: int, limit: int, payer: Payer) -> None:
+        """Evict KV that ``payer`` is charged for until it may store ``count`` more within ``limit`` tokens.
+
+        Looks at every segment whenever something must be evicted.
+
+        Raises
+        ------
+        AccountFull
+            If the KV that is left is in use.
+        """
+        while payer.kv_rows + count > limit:
+            mine = (segment for segment in self.tree.segments() if segment.kv.payer is payer)
+            victims = sorted((key, segment) for segment in mine if (key := self.eviction.key(segment)) is not None)
+            if not victims:
+                raise AccountFull(
+                    f"{_more(count)} the {limit} this search may hold, {payer.kv_rows} of which are in use",
+                    hint="raise its budget of KV bytes or expand fewer branches at once",
+                )
+            for _, victim in victims:
+                if payer.kv_rows + count <= limit:
+                    break
+                self._evict_for_room(victim)
+
+    def evict(self, segment: Segment, offload: bool = True) -> None:
+        """Free all slots of a segment. ``offload``: whether its KV is copied out first if a handle refers to it."""
+        if offload and (segment.handles or segment.children):
+            self.offload(segment)
+        _log.debug("evicted %d tokens from position %d on", len(segment.kv.slots), segment.start)
+        self.release(segment)
+        segment.logits = segment.states = None
+        if segment.parent is not None:
+            segment.parent.stored_children.pop(segment, None)
+        self.tree.prune(segment)
+
+    def evict_subtree(self, at: Segment) -> None:
+        """Evict all KV at and below ``at``, also where jobs run; these compute what they need again."""
+        for segment in reversed(at.subtree()):
+            if segment.kv.computed:
+                self.evict(segment)
+
+    def invalidate(self, at: Segment) -> None:
+        """Drop all KV at and below ``at``, offloaded copies included: the model gave wrong values."""
+        for segment in reversed(at.subtree()):
+            segment.kv.drop_offloaded()
+            if segment.kv.computed:
+                self.evict(segment, offload=False)
+
+    def clear(self) -> None:
+        """Evict everything that no handle and no running job needs."""
+        while victim := self.eviction.pop(last=UNHELD):
+            self.evict(victim)
+
+    def release(self, segment: Segment) -> None:
+        """Free all slots of a segment, and mark nothing of it as computed."""
+        self._free(segment, segment.kv.slots)
+        segment.kv.clear()
+
+    # -- for tests ---------------------------------------------------------------------------------------------------
+
+    def check_integrity(self) -> None:
+        """Raise CacheError unless each slot has one owner, each payer is charged for its tokens, KV is stored top down, and the
+        eviction queue knows every evictable segment.
+        """
+        taken: list[int] = []
+        charged: dict[int, tuple[Payer, int]] = {}  # by id: the payer, and its tokens
+        for segment in self.tree.segments():
+            kv = segment.kv
+            kv.check_integrity(len(segment.tokens))
+            taken += kv.slots
+            if kv.payer is not None:
+                charged[id(kv.payer)] = (kv.payer, len(kv.slots) + charged.get(id(kv.payer), (kv.payer, 0))[1])
+            stored = [child for child in segment.children.values() if child.kv.computed]
+            if stored and not segment.resident:
+                raise CacheError("a token is resident under one that is not")
+            if not segment.stored_children.keys() >= set(stored):
+                raise CacheError("a segment does not know what is resident below it")
+        if any(payer.kv_rows != held for payer, held in charged.values()):
+            raise CacheError("an account is charged for more or less than is resident on it")
+        self.pool.check_integrity(taken)
+        self.eviction.check_integrity(self.tree.segments())
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _put(self, segment: Segment, first: int, slots: list[int], payer: Payer | None) -> None:
+        """Store tokens of a segment and charge ``payer`` for the slots that are new."""
+        before = len(segment.kv.slots)
+        segment.kv.put(first, slots)
+        segment.kv.payer = payer
+        if payer is not None:
+            payer.kv_rows += len(segment.kv.slots) - before
+        if segment.parent is not None:
+            segment.parent.stored_children[segment] = None
+        self.eviction.offer(segment)
+
+    def _free(self, segment: Segment, slots: list[int]) -> None:
+        """Return slots of a segment to the pool and to the account that is charged for them."""
+        self.changes += 1
+        self.pool.free(slots)
+        if segment.kv.payer is not None:
+            segment.kv.payer.kv_rows -= len(slots)
+
+    def _evict_for_room(self, victim: Segment) -> None:
+        self.evicted_tokens += len(victim.kv.slots)
+        self.evict(victim)
+
+    def _full(self, count: int) -> CacheError:
+        pool, needed, other = self.pool, "running branches need", ""
+        if not self.eviction.policy.evicts_held:
+            needed, other = "running branches or open handles need", "let another policy evict, "
+        return CacheError(
+            f"{_more(count)} the KV budget of {pool.limit} tokens, {pool.used} of which {needed}",
+            hint=f"{other}raise the KV budget, by {(count - pool.available) * pool.row_bytes} bytes at least,"
+            " or expand fewer branches at once",
+        )
+
+
+def _more(count: int) -> str:
+    """The beginning of a message about tokens for which there is no room."""
+    return "1 more token does not fit" if count == 1 else f"{count} more tokens do not fit"
