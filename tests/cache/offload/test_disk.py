@@ -19,7 +19,7 @@ from rksc_tot.cache.offload.disk import SpillFile
 from rksc_tot.cache.offload.open_store import open_store
 from rksc_tot.cache.offload.records import Records
 from rksc_tot.cache.offload.store import OffloadStore
-from tests.cache.offload.test_store import PLAIN, UNLIKE, content, filled, same, size_of
+from tests.cache.offload.arenas import PLAIN, UNLIKE, content, filled, same, size_of
 from tests.patience import PATIENCE
 
 SIZE = size_of(PLAIN)
@@ -114,7 +114,7 @@ def test_a_process_that_is_killed_leaves_nothing_behind(tmp_path):
     program = """
         import sys
         from rksc_tot.cache.offload.open_store import open_store
-        from tests.cache.offload.test_store import PLAIN, filled
+        from tests.cache.offload.arenas import PLAIN, filled
         from tests.cache.offload.test_disk import files_in
         store = open_store("disk", "1MiB", sys.argv[1])
         assert not store.offload(filled(PLAIN), range(40)).gone
@@ -285,7 +285,7 @@ def test_a_disk_that_fills_up_keeps_what_is_on_it(tmp_path):
     program = """
         import resource, sys
         from rksc_tot.cache.offload.open_store import open_store
-        from tests.cache.offload.test_store import PLAIN, content, filled, same, size_of
+        from tests.cache.offload.arenas import PLAIN, content, filled, same, size_of
         most = size_of(PLAIN) * 13 // 2
         resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
         arena = filled(PLAIN)

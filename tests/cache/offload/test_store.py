@@ -1,8 +1,6 @@
 """The offload store: what comes back is what left, bit for bit, or does not come back; the limit is hard; faults are survived."""
 
-import gc
 import logging
-import threading
 
 import pytest
 import torch
@@ -16,15 +14,8 @@ from rksc_tot.cache.offload.memory import Slabs
 from rksc_tot.cache.offload.open_store import open_store
 from rksc_tot.cache.offload.records import Records
 from rksc_tot.cache.offload.store import OffloadStore
-from rksc_tot.core.errors import CacheError, ConfigError
-from tests.patience import PATIENCE
-
-ROWS = 64
-WORDS = {torch.float32: torch.int32, torch.bfloat16: torch.int16, torch.float16: torch.int16}
-DTYPES = list(WORDS)
-PLAIN = [(2, 8, 8, torch.float32), (2, 8, 8, torch.float32)]
-UNLIKE = [(3, 5, 8, torch.bfloat16), (1, 16, 16, torch.float32), (4, 1, 3, torch.float16)]
-"""Heads, dims of keys and of values, dtype of each layer; the second leaves gaps between the fields of a record."""
+from rksc_tot.core.errors import CacheError
+from tests.cache.offload.arenas import DTYPES, PLAIN, ROWS, UNLIKE, content, filled, same, size_of, wipe
 
 
 class SmallSlabs(Slabs):
@@ -37,42 +28,6 @@ class SmallSpillFile(SpillFile):
 
 TIERS = [Slabs, SpillFile, SmallSlabs, SmallSpillFile]
 both = pytest.mark.parametrize("named", ["cpu", "disk"])
-
-
-def filled(shapes, seed=0, rows=ROWS):
-    """An arena full of random bits, NaNs of all kinds among them."""
-    arena, drawn = Arena(rows), torch.Generator().manual_seed(seed)
-    arena.reserve(rows)
-
-    def bits(heads, dim, dtype):
-        limits = torch.iinfo(WORDS[dtype])
-        shape = (heads, arena.rows, dim)
-        return torch.randint(limits.min, limits.max, shape, generator=drawn, dtype=WORDS[dtype]).view(dtype)
-
-    with torch.inference_mode():
-        for layer, (heads, keys, values, dtype) in enumerate(shapes):
-            everywhere = torch.arange(arena.rows)
-            arena.write(layer, bits(heads, keys, dtype), bits(heads, values, dtype), everywhere)
-    return arena
-
-
-def content(arena, slots):
-    """What the slots hold, as bits."""
-    return [t[:, slots].view(WORDS[t.dtype]).clone() for layer in sorted(arena.keys) for t in arena.read(layer)]
-
-
-@torch.inference_mode()
-def wipe(arena):
-    for part in (*arena.keys.values(), *arena.values.values()):
-        part.zero_()
-
-
-def same(one, other):
-    return len(one) == len(other) and all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
-
-
-def size_of(shapes):
-    return Records.of(filled(shapes)).size
 
 
 @pytest.fixture
@@ -286,41 +241,6 @@ def test_the_halves_of_an_entry_give_their_room_back_each_by_itself(named):
 # -- what is refused ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("gpu",), "offload is 'gpu' - name one of cpu, disk"),
-        ((3,), "offload is 3"),
-        (("cpu", 0), "offload_budget 0 is no KV budget"),
-        (("disk", "-1MiB"), "'-1MiB' is no KV budget"),
-        (("disk", "1MiB", "no/such/folder"), "there is no folder 'no/such/folder'"),
-        (("disk", "1MiB", __file__), "there is no folder"),
-        (("disk", "1MiB", ""), "offload_folder is '' - give the path of a folder, or leave it out"),
-        (("disk", "1MiB", 5), "offload_folder is 5 - give the path"),
-        (("disk", "1MiB", ["/tmp"]), "offload_folder is ['/tmp'] - give the path"),
-        (("disk", "1MiB", True), "offload_folder is True - give the path"),
-        (("disk", "1MiB", b"/tmp"), "offload_folder is b'/tmp' - give the path"),
-        (("cpu", "1MiB", "."), "no use for the folder '.'"),
-    ],
-)
-def test_what_cannot_be_opened_is_a_sentence(arguments, said):
-    with pytest.raises(ConfigError) as raised:
-        open_store(*arguments)
-    assert said in str(raised.value)
-
-
-def test_a_store_stands_for_itself_and_none_for_none():
-    store = open_store("cpu", "1MiB")
-    assert open_store(store) is store
-    assert open_store(None) is None
-    for others in ({"limit": "2MiB"}, {"folder": "."}):
-        with pytest.raises(ConfigError, match="of its own - leave others out"):
-            open_store(store, **others)
-    store.close()
-    with pytest.raises(ConfigError, match="is closed"):
-        open_store(store)
-
-
 def test_what_does_not_fit_together_is_an_error_and_changes_nothing():
     arena, store, other = filled(PLAIN), open_store("cpu", "1MiB"), open_store("cpu", "1MiB")
     entry = store.offload(arena, range(3))
@@ -361,86 +281,6 @@ def test_no_memory_stops_the_store_with_one_sentence_and_loses_nothing(warnings)
     assert "bytes of memory are to be had" in sentence
     assert "\n" not in sentence
     store.check_integrity()
-
-
-# -- the end -----------------------------------------------------------------------------------------------------------
-
-
-@both
-def test_after_closing_nothing_is_there_and_nothing_is_stored_and_closing_again_does_nothing(named):
-    arena = filled(PLAIN)
-    store = open_store(named, "1MiB")
-    entry = store.offload(arena, range(3))
-    place = store._place
-    store.close()
-    store.close()
-    assert place._slabs == [] if named == "cpu" else place._file.closed
-    assert entry.gone
-    assert store.bytes == 0
-    assert not store.restore(entry, arena, range(3))
-    assert store.offload(arena, [1]) is None
-    entry.drop()
-    store.prefetch(entry)
-    store.check_integrity()
-
-
-@both
-def test_closing_before_anything_was_stored_is_closing(named):
-    store = open_store(named, "1MiB")
-    store.close()
-    assert store.offload(filled(PLAIN), [1]) is None
-
-
-def test_closing_waits_for_the_copy_that_is_under_way():
-    class Slow(Slabs):
-        def put(self, rows, arena, slots):
-            begun.set()
-            go_on.wait(PATIENCE)
-            super().put(rows, arena, slots)
-
-    begun, go_on = threading.Event(), threading.Event()
-    store, arena, records = OffloadStore("test", 1 << 20, Slow), filled(PLAIN), []
-    copier = threading.Thread(target=lambda: records.append(store.offload(arena, [1])))
-    closer = threading.Thread(target=store.close)
-    copier.start()
-    begun.wait(PATIENCE)
-    closer.start()
-    closer.join(0.1)
-    assert closer.is_alive()
-    assert not store.closed
-    go_on.set()
-    copier.join()
-    closer.join()
-    assert store.closed
-    assert records[0].gone
-
-
-@both
-def test_another_thread_may_close_at_any_moment(named):
-    arena = filled(PLAIN)
-    for _ in range(15):
-        store = open_store(named, 20 * size_of(PLAIN))
-        store.offload(arena, [0])
-        closer = threading.Thread(target=store.close)
-        closer.start()
-        while (entry := store.offload(arena, range(5))) is not None:
-            bits = content(arena, range(5))
-            if store.restore(entry, arena, range(10, 15)):
-                assert same(content(arena, range(10, 15)), bits)
-            for half in entry.split(2):
-                store.prefetch(half)
-        closer.join()
-        store.check_integrity()
-        assert store.bytes == 0
-
-
-@pytest.mark.parametrize("make", [Slabs, SpillFile])
-def test_a_store_that_is_forgotten_closes_itself_without_a_warning(make):
-    store = OffloadStore("test", 1 << 20, make)
-    entry = store.offload(filled(PLAIN), [1])
-    assert entry is not None
-    del store, entry
-    gc.collect()
 
 
 def test_memory_is_taken_as_it_is_needed_and_never_beyond_the_limit():

@@ -152,7 +152,7 @@ async def test_what_is_asked_aside_is_exact_though_its_path_is_reduced_while_it_
         with engine.engine_thread.books():
             (job,) = engine.scheduler.jobs
             job.pause()  # as one is for which there is no room
-            (above,) = [segment for segment in job.base.lineage() if segment.slots]
+            (above,) = [segment for segment in job.base.lineage() if segment.kv.slots]
             engine.cache.residency.compress(above, [0])
         assert await asking == await plain.label([ask(standing(plain, end))], Account())
 
