@@ -146,7 +146,10 @@ def engine_memory(batches: int, searches: int) -> dict[str, Any]:
             gc.collect()
             resident.append(resident_mib())
         arena = engine.forward.arena
-        held, peak = arena.rows * arena.bytes_per_row / MIB, engine.cache.residency.pool.peak * arena.bytes_per_row / MIB
+        held, peak = (
+            arena.rows * arena.bytes_per_row / MIB,
+            engine.cache.residency.pool.peak * arena.bytes_per_row / MIB,
+        )
     return {
         "searches": batches * searches,
         "rss_growth_mib": {str(n): round(b - a, 1) for n, (a, b) in enumerate(pairwise(resident), 2)},

@@ -50,7 +50,7 @@ def wander(books, rng):
 @pytest.mark.parametrize("policy", POLICIES)
 @given(seed=st.integers(0, 2**32))
 @settings(max_examples=EXAMPLES, deadline=None, derandomize=True, phases=[Phase.generate])  # seeds do not shrink
-def test_over_thousands_of_operations_the_budget_holds_and_the_right_one_goes(policy, seed):
+def test_the_budget_holds_and_the_policy_orders_evictions_over_thousands_of_operations(policy, seed):
     rng, books = random.Random(seed), Reference(policy, limit=24)
     for _ in range(OPERATIONS):
         wander(books, rng)
@@ -84,7 +84,7 @@ def test_a_shallow_thought_of_low_score_does_not_take_good_children_with_it():
     assert not resident(weak=weak, good=good)
 
 
-def test_what_has_no_score_is_as_important_as_the_nearest_rated_above_it():
+def test_an_unrated_path_is_as_important_as_the_nearest_rated_path_above():
     tree = PrefixTree(SlotPool(4), RSBCM())
     low, high = hung(tree, tree.origin, [1], omega=1.0), hung(tree, tree.origin, [2], omega=2.0)
     below_low, below_high = hung(tree, low, [3]), hung(tree, high, [4])
@@ -94,14 +94,14 @@ def test_what_has_no_score_is_as_important_as_the_nearest_rated_above_it():
     assert resident(low=low, high=high, below_high=below_high) == {"high", "below_high"}
 
 
-def test_with_no_score_above_it_a_path_is_most_important():
+def test_a_path_without_any_rating_above_is_most_important():
     tree = PrefixTree(SlotPool(2), RSBCM())
     unrated, rated = hung(tree, tree.origin, [1]), hung(tree, tree.origin, [2], omega=1e9)
     tree.residency.make_room(1)
     assert resident(unrated=unrated, rated=rated) == {"unrated"}
 
 
-def test_a_rating_reaches_what_is_unrated_below_it():
+def test_a_rating_applies_to_unrated_paths_below():
     tree = PrefixTree(SlotPool(3), RSBCM())
     trunk = hung(tree, tree.origin, [1])
     leaf, other = hung(tree, trunk, [2]), hung(tree, tree.origin, [3], omega=1.0)
@@ -110,14 +110,14 @@ def test_a_rating_reaches_what_is_unrated_below_it():
     assert resident(trunk=trunk, leaf=leaf, other=other) == {"trunk", "other"}
 
 
-def test_a_rating_that_is_no_number_is_refused():
+def test_a_rating_that_is_not_a_number_is_refused():
     tree = PrefixTree(SlotPool(2), RSBCM())
     with pytest.raises(CacheError, match="not a number"):
         tree.residency.eviction.rate(hung(tree, tree.origin, [1]), math.nan)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_the_prompt_of_an_open_search_goes_only_when_nothing_else_can(policy):
+def test_the_prompt_of_an_open_search_is_evicted_last(policy):
     tree = PrefixTree(SlotPool(3), EVICTION.make(policy))
     prompt = tree.walk(tree.origin, [1])
     tree.hold(prompt, prompt=True)
@@ -138,7 +138,7 @@ def test_the_prompt_of_an_open_search_goes_only_when_nothing_else_can(policy):
     tree.check_integrity()
 
 
-def test_a_closed_search_protects_its_prompt_no_longer():
+def test_the_prompt_of_a_closed_search_is_evicted_like_any_path():
     tree = PrefixTree(SlotPool(2), RSBCM())
     prompt = tree.walk(tree.origin, [1])
     tree.hold(prompt)
@@ -151,7 +151,7 @@ def test_a_closed_search_protects_its_prompt_no_longer():
     assert resident(prompt=prompt, other=other) == {"other"}
 
 
-def test_none_spares_what_is_held_and_takes_what_is_not():
+def test_no_eviction_spares_held_paths_and_evicts_others():
     tree = PrefixTree(SlotPool(2), EVICTION.make("none"))
     held, dropped = hung(tree, tree.origin, [1]), hung(tree, tree.origin, [2])
     tree.drop(dropped)
@@ -161,7 +161,7 @@ def test_none_spares_what_is_held_and_takes_what_is_not():
         tree.residency.make_room(2)
 
 
-def test_a_private_path_is_met_from_nowhere_else():
+def test_a_private_path_shares_no_kv():
     tree = PrefixTree(SlotPool(9), RSBCM())
     shared = hung(tree, tree.origin, [1, 2])
     one, two = hung(tree, tree.private_root(), [1, 2]), hung(tree, tree.private_root(), [1, 2])
@@ -186,7 +186,7 @@ def test_an_origin_is_forgotten_with_its_last_path():
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_what_would_not_come_out_the_same_stays_while_a_handle_refers_to_it(policy):
+def test_irreplaceable_kv_is_not_evicted_while_a_handle_refers_to_it(policy):
     tree = PrefixTree(SlotPool(4), EVICTION.make(policy))
     kept = hung(tree, tree.private_root(irreplaceable=True), [1, 2], omega=-9.0)
     upper = tree.walk(tree.origin, [7])
@@ -209,7 +209,7 @@ def test_what_would_not_come_out_the_same_stays_while_a_handle_refers_to_it(poli
     assert set(tree.segments()) <= {upper}
 
 
-def test_what_lingers_in_the_heap_is_cleared_away():
+def test_stale_heap_entries_are_removed():
     tree = PrefixTree(SlotPool(50), RSBCM())
     trunk = hung(tree, tree.origin, [0])
     for n in range(3 * EvictionQueue.MOST_STALE):
@@ -220,7 +220,7 @@ def test_what_lingers_in_the_heap_is_cleared_away():
     tree.check_integrity()
 
 
-def test_what_was_cleared_away_is_offered_again():
+def test_a_segment_whose_entry_was_removed_is_offered_again():
     tree = PrefixTree(SlotPool(50), RSBCM())
     low = tree.walk(tree.origin, [1, 2, 3, 4])
     tree.hold(low)
@@ -235,7 +235,7 @@ def test_what_was_cleared_away_is_offered_again():
     tree.residency.make_room(50)
 
 
-def test_scratch_that_is_discarded_was_not_evicted_to_make_room():
+def test_discarded_scratch_does_not_count_as_evicted():
     tree = PrefixTree(SlotPool(3), RSBCM())
     scratch = hung(tree, tree.origin, [1, 2])
     tree.drop(scratch)

@@ -128,13 +128,13 @@ class Charged(RuleBasedStateMachine):
             assert sum(payer is purse for payer in payers) == purse.kv_rows <= purse.limit
 
 
-def test_in_any_order_of_operations_accounts_are_charged_for_what_is_theirs():
+def test_in_any_order_of_operations_accounts_are_charged_for_their_tokens():
     run_state_machine_as_test(
         Charged, settings=settings(max_examples=150, stateful_step_count=40, deadline=None, derandomize=True)
     )
 
 
-def test_a_path_that_two_accounts_computed_is_parted_where_the_second_went_on():
+def test_a_path_that_two_accounts_computed_is_split_between_them():
     tree, one, two = make_tree(), Purse(5), Purse(5)
     at = tree.walk(tree.origin, [1, 2, 3, 4, 5])
     tree.hold(at)
@@ -144,7 +144,7 @@ def test_a_path_that_two_accounts_computed_is_parted_where_the_second_went_on():
     assert (one.kv_rows, two.kv_rows) == (2, 3)
 
 
-def test_whoever_comes_later_pays_for_nothing_that_is_there():
+def test_resident_tokens_are_not_charged_to_a_second_account():
     tree, one, two = make_tree(), Purse(5), Purse(1)
     trunk = tree.walk(tree.origin, [1, 2, 3])
     leaf = tree.walk(trunk, [4])
@@ -155,7 +155,7 @@ def test_whoever_comes_later_pays_for_nothing_that_is_there():
     assert (one.kv_rows, two.kv_rows) == (3, 1)
 
 
-def test_room_is_made_of_ones_own_and_of_no_more_than_it_takes():
+def test_an_account_evicts_only_its_own_tokens_and_no_more_than_needed():
     tree, one, two = make_tree(), Purse(4), Purse(4)
     paths = {name: tree.walk(tree.origin, [name, name]) for name in range(5)}
     for name, purse in ((0, two), (1, one), (2, one), (3, two), (4, one)):
@@ -165,7 +165,7 @@ def test_room_is_made_of_ones_own_and_of_no_more_than_it_takes():
     assert (one.kv_rows, two.kv_rows, tree.residency.evicted_tokens) == (4, 4, 2)
 
 
-def test_an_account_with_all_in_use_is_full_and_the_sentence_has_the_numbers():
+def test_an_account_with_all_kv_in_use_is_full_and_the_error_has_the_numbers():
     tree, one = make_tree(), Purse(4)
     at = tree.walk(tree.origin, [1, 2, 3])
     tree.hold(at)
@@ -177,7 +177,7 @@ def test_an_account_with_all_in_use_is_full_and_the_sentence_has_the_numbers():
     assert at.resident
 
 
-def test_of_one_token_for_which_there_is_no_room_the_sentences_speak_as_of_one():
+def test_errors_about_one_token_use_the_singular():
     tree, one = make_tree(), Purse(3)
     at = tree.walk(tree.origin, [1, 2, 3])
     tree.hold(at)
@@ -195,7 +195,7 @@ def test_of_one_token_for_which_there_is_no_room_the_sentences_speak_as_of_one()
 
 
 @pytest.mark.parametrize("wrong", [-1, 1])
-def test_books_that_charge_wrongly_are_noticed(wrong):
+def test_integrity_notices_a_wrong_charge(wrong):
     tree, one = make_tree(), Purse(4)
     at = tree.walk(tree.origin, [1, 2, 3])
     tree.hold(at)

@@ -83,7 +83,7 @@ class Cache(RuleBasedStateMachine):
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_any_order_of_operations_leaves_the_books_in_order_and_evicts_what_a_look_at_everything_would(policy):
+def test_any_order_of_operations_keeps_integrity_and_evicts_what_a_full_search_would(policy):
     run_state_machine_as_test(
         lambda: Cache(policy),
         settings=settings(
@@ -110,7 +110,7 @@ def test_splitting_keeps_the_identity_of_the_end():
     assert (high.last_used, high.uses) == (low.last_used, low.uses) == (1, 1)
 
 
-def test_a_segment_somebody_else_stands_on_does_not_grow():
+def test_a_segment_that_another_branch_ends_on_does_not_grow():
     tree = PrefixTree(SlotPool(10), RSBCM())
     at = tree.walk(tree.origin, [1])
     tree.residency.pin(at)

@@ -203,7 +203,7 @@ def test_kv_computed_below_compressed_kv_is_not_exact_and_restored_kv_is():
     tree.check_integrity()
 
 
-def test_a_visit_counts_once_however_often_running_work_moves_on_below():
+def test_a_visit_counts_once_however_often_a_job_moves_on():
     tree = make_tree()
     trunk = hung_at = tree.walk(tree.origin, [1])
     tree.residency.pin(trunk)

@@ -319,5 +319,5 @@ class Books:
 @pytest.mark.parametrize(
     "seed", [*range(50), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(50, 1000))]
 )
-def test_in_any_order_of_operations_the_cache_knows_what_is_kept_and_what_is_exact(seed):
+def test_in_any_order_of_operations_segments_know_which_tokens_are_present_and_exact(seed):
     Books(seed).play(150)

@@ -16,7 +16,7 @@ both = pytest.mark.parametrize("named", ["cpu", "disk"])
 
 
 @both
-def test_after_closing_nothing_is_there_and_nothing_is_stored_and_closing_again_does_nothing(named):
+def test_a_closed_store_holds_nothing_and_can_be_closed_again(named):
     arena = filled(PLAIN)
     store = open_store(named, "1MiB")
     entry = store.offload(arena, range(3))
@@ -34,13 +34,13 @@ def test_after_closing_nothing_is_there_and_nothing_is_stored_and_closing_again_
 
 
 @both
-def test_closing_before_anything_was_stored_is_closing(named):
+def test_an_empty_store_can_be_closed(named):
     store = open_store(named, "1MiB")
     store.close()
     assert store.offload(filled(PLAIN), [1]) is None
 
 
-def test_closing_waits_for_the_copy_that_is_under_way():
+def test_closing_waits_for_a_running_copy():
     class Slow(Slabs):
         def put(self, rows, arena, slots):
             begun.set()

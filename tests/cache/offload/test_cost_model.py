@@ -20,7 +20,7 @@ def measured(copying, computing):
     return costs
 
 
-def test_before_both_were_measured_it_says_copy():
+def test_before_both_are_measured_the_model_says_copy():
     costs = CostModel()
     assert costs.copy_is_cheaper(1)
     costs.copied(10, 99.0)
@@ -30,7 +30,7 @@ def test_before_both_were_measured_it_says_copy():
     assert costs.copy_is_cheaper(1)
 
 
-def test_a_short_copy_that_took_long_is_not_the_last_one():
+def test_a_slow_short_copy_does_not_stop_longer_copies():
     costs = CostModel()
     for rows in SIZES:
         costs.computed(rows, 1e-2 + 1e-4 * rows)
@@ -44,18 +44,18 @@ def test_a_short_copy_that_took_long_is_not_the_last_one():
 
 
 @pytest.mark.parametrize("tokens", [1, 10, 800])
-def test_the_cheaper_by_the_token_is_taken(tokens):
+def test_the_way_that_is_cheaper_per_token_is_taken(tokens):
     assert measured(lambda n: 1e-5 * n, lambda n: 8e-4 * n).copy_is_cheaper(tokens)
     assert not measured(lambda n: 8e-4 * n, lambda n: 1e-5 * n).copy_is_cheaper(tokens)
 
 
-def test_a_copy_that_takes_its_time_however_short_pays_from_some_length_on():
+def test_a_copy_with_a_fixed_time_pays_from_some_length_on():
     costs = measured(lambda n: 1e-3 + 1e-5 * n, lambda n: 1e-4 * n)  # even at 11.1 tokens
     assert not costs.copy_is_cheaper(6)
     assert costs.copy_is_cheaper(20)
 
 
-def test_what_a_pass_takes_whatever_its_rows_is_not_on_the_account_of_the_rows_computed_again():
+def test_the_fixed_time_of_a_pass_is_not_charged_to_recomputed_rows():
     costs = measured(lambda n: 2e-4 * n, lambda n: 1e-2 + 1e-4 * n)
     assert not costs.copy_is_cheaper(30)
 
@@ -104,7 +104,7 @@ SECONDS = st.floats(-1, 1e9) | st.sampled_from([math.inf, -math.inf, math.nan, 5
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(-1, 5000), SECONDS), max_size=40), st.integers(1, 5000))
-def test_whatever_is_measured_estimates_are_finite_never_negative_and_repeatable(told, tokens):
+def test_estimates_are_finite_never_negative_and_repeatable(told, tokens):
     both = [CostModel(), CostModel()]
     for costs in both:
         for copied, count, seconds in told:
@@ -116,7 +116,7 @@ def test_whatever_is_measured_estimates_are_finite_never_negative_and_repeatable
 
 
 @pytest.mark.parametrize(("offset", "slope"), [(0, 1e-3), (1e-2, 1e-3), (1e-2, 1e-4)])
-def test_where_measurements_lie_on_a_line_the_estimate_does_about(offset, slope):
+def test_measurements_on_a_line_give_that_line(offset, slope):
     line = LinearCost()
     for tokens in SIZES:
         line.tell(tokens, offset + slope * tokens)

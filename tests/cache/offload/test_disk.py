@@ -131,7 +131,7 @@ def test_a_process_that_is_killed_leaves_nothing_behind(tmp_path):
 
 
 @pytest.mark.skipif(not hasattr(os, "posix_fadvise"), reason="the system cannot be asked to read ahead")
-def test_what_will_be_restored_is_read_ahead_and_a_system_that_refuses_is_no_error(store, monkeypatch):
+def test_prefetching_reads_ahead_and_a_system_that_refuses_is_no_error(store, monkeypatch):
     def advise(descriptor, at, length, advice):
         asked.append((at // SIZE, length // SIZE, advice))
         raise OSError(22, "Invalid argument")
@@ -153,7 +153,7 @@ def test_what_will_be_restored_is_read_ahead_and_a_system_that_refuses_is_no_err
 
 @linux
 @pytest.mark.parametrize("shapes", [PLAIN, UNLIKE], ids=["plain", "unlike"])
-def test_a_single_bit_that_turned_is_noticed_and_nothing_of_its_run_is_copied(shapes, tmp_path, warnings):
+def test_one_flipped_bit_is_noticed_and_nothing_of_its_run_is_copied(shapes, tmp_path, warnings):
     arena = filled(shapes)
     record = Records.of(arena).size
     store = open_store("disk", "1MiB", tmp_path)
@@ -176,7 +176,7 @@ def test_a_single_bit_that_turned_is_noticed_and_nothing_of_its_run_is_copied(sh
 
 
 @linux
-def test_of_an_entry_that_was_split_only_the_damaged_part_is_lost(store, tmp_path, warnings):
+def test_of_a_split_record_only_the_damaged_part_is_lost(store, tmp_path, warnings):
     arena = filled(PLAIN)
     head, tail = store.offload(arena, range(6)).split(3)
     garble(*files_in(tmp_path), 2)
@@ -190,7 +190,7 @@ def test_of_an_entry_that_was_split_only_the_damaged_part_is_lost(store, tmp_pat
 
 
 @linux
-def test_where_a_part_is_damaged_every_slot_holds_what_it_did_or_what_it_should(tmp_path):
+def test_after_damage_each_slot_holds_its_old_kv_or_the_right_kv(tmp_path):
     class TwoAtATime(SpillFile):
         BUFFER = 2 * SIZE
 
@@ -207,7 +207,7 @@ def test_where_a_part_is_damaged_every_slot_holds_what_it_did_or_what_it_should(
 
 
 @linux
-def test_two_records_that_changed_places_are_noticed(store, tmp_path):
+def test_two_swapped_records_are_noticed(store, tmp_path):
     arena = filled(PLAIN)
     entry = store.offload(arena, range(2))
     (descriptor,) = files_in(tmp_path)
@@ -218,7 +218,7 @@ def test_two_records_that_changed_places_are_noticed(store, tmp_path):
 
 @linux
 @pytest.mark.parametrize("left", [0, SIZE // 2, 4 * SIZE - 1])
-def test_a_file_cut_short_ends_no_process_and_what_is_in_it_is_found(left, store, tmp_path, warnings):
+def test_a_file_cut_short_ends_no_process_and_its_rest_is_restored(left, store, tmp_path, warnings):
     arena = filled(PLAIN)
     first, second, third = store.offload(arena, [0, 1]), store.offload(arena, [2, 3]), store.offload(arena, [4])
     bits = content(arena, [0, 1])
@@ -280,7 +280,7 @@ def test_a_full_disk_stops_the_store_once(store, monkeypatch, warnings):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="limits the size of files")
-def test_a_disk_that_fills_up_keeps_what_is_on_it(tmp_path):
+def test_a_disk_that_fills_up_keeps_earlier_records(tmp_path):
     """The file may grow to 6.5 records: a run is written in part before the error comes, so it must not be believed."""
     program = """
         import resource, sys

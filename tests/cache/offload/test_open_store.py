@@ -23,13 +23,13 @@ from rksc_tot.core.errors import ConfigError
         (("cpu", "1MiB", "."), "no use for the folder '.'"),
     ],
 )
-def test_what_cannot_be_opened_is_a_sentence(arguments, said):
+def test_a_store_that_cannot_be_opened_is_refused_with_the_reason(arguments, said):
     with pytest.raises(ConfigError) as raised:
         open_store(*arguments)
     assert said in str(raised.value)
 
 
-def test_a_store_stands_for_itself_and_none_for_none():
+def test_a_given_store_is_used_as_it_is():
     store = open_store("cpu", "1MiB")
     assert open_store(store) is store
     assert open_store(None) is None

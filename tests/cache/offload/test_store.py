@@ -53,7 +53,7 @@ OPERATION = st.tuples(
     operations=st.lists(OPERATION, max_size=30),
     order=st.randoms(),
 )
-def test_a_store_is_a_dict_of_copies_whose_least_recently_used_go(make, shapes, capacity, slack, operations, order):
+def test_a_store_equals_a_dict_of_copies_with_lru_eviction(make, shapes, capacity, slack, operations, order):
     """Against a plain dict of cloned tensors, in the order of use."""
     arena = filled(shapes)
     record = Records.of(arena).size
@@ -140,7 +140,7 @@ def test_offloaded_kv_does_not_change_with_the_arena(named):
 
 
 @both
-def test_an_arena_that_was_cleared_is_made_anew_and_grows_for_what_comes_back(named):
+def test_a_cleared_arena_is_rebuilt_and_grows_for_restored_kv(named):
     arena = filled(UNLIKE, rows=1024)
     before = content(arena, [7, 8, 9])
     store = open_store(named, "1MiB")
@@ -154,7 +154,7 @@ def test_an_arena_that_was_cleared_is_made_anew_and_grows_for_what_comes_back(na
 
 
 @both
-def test_attention_to_what_was_in_the_slots_before_is_forgotten(named):
+def test_restoring_resets_the_attention_of_the_slots(named):
     class Watched(AttentionStats):
         def forget(self, slots):
             forgotten.extend(slots.tolist())
@@ -171,7 +171,7 @@ def test_attention_to_what_was_in_the_slots_before_is_forgotten(named):
 
 
 @both
-def test_counters_and_costs_tell_what_was_copied(named):
+def test_counters_and_costs_record_copies(named):
     arena = filled(PLAIN)
     store = open_store(named, 5 * size_of(PLAIN))
     first = store.offload(arena, range(3))
@@ -200,7 +200,7 @@ def test_a_limit_of_one_token_holds_the_last_one(named):
 
 
 @both
-def test_a_limit_below_one_token_stores_nothing_and_says_so_once(named, warnings):
+def test_a_limit_below_one_token_stores_nothing_and_warns_once(named, warnings):
     arena = filled(PLAIN)
     store = open_store(named, size_of(PLAIN) - 1)
     assert [store.offload(arena, [n]) for n in range(3)] == [None] * 3
@@ -212,7 +212,7 @@ def test_a_limit_below_one_token_stores_nothing_and_says_so_once(named, warnings
 
 @both
 @pytest.mark.parametrize("use", ["restore", "prefetch"])
-def test_what_was_used_last_stays_longest(named, use):
+def test_the_least_recently_used_record_is_dropped_first(named, use):
     arena = filled(PLAIN)
     store = open_store(named, 2 * size_of(PLAIN))
     first, second = store.offload(arena, [1]), store.offload(arena, [2])
@@ -223,7 +223,7 @@ def test_what_was_used_last_stays_longest(named, use):
 
 
 @both
-def test_the_halves_of_an_entry_give_their_room_back_each_by_itself(named):
+def test_the_halves_of_a_split_record_are_freed_separately(named):
     arena = filled(PLAIN)
     store = open_store(named, 6 * size_of(PLAIN))
     whole = store.offload(arena, range(6))
@@ -241,7 +241,7 @@ def test_the_halves_of_an_entry_give_their_room_back_each_by_itself(named):
 # -- what is refused ---------------------------------------------------------------------------------------------------
 
 
-def test_what_does_not_fit_together_is_an_error_and_changes_nothing():
+def test_wrong_calls_are_errors_and_change_nothing():
     arena, store, other = filled(PLAIN), open_store("cpu", "1MiB"), open_store("cpu", "1MiB")
     entry = store.offload(arena, range(3))
     with pytest.raises(CacheError, match="of another shape"):
@@ -269,7 +269,7 @@ def test_integrity_notices_a_row_of_two_owners():
         store.check_integrity()
 
 
-def test_no_memory_stops_the_store_with_one_sentence_and_loses_nothing(warnings):
+def test_running_out_of_memory_stops_the_store_with_one_warning(warnings):
     class Boundless(Slabs):
         SIZE = 1 << 62
 
@@ -283,7 +283,7 @@ def test_no_memory_stops_the_store_with_one_sentence_and_loses_nothing(warnings)
     store.check_integrity()
 
 
-def test_memory_is_taken_as_it_is_needed_and_never_beyond_the_limit():
+def test_memory_is_allocated_when_needed_and_never_beyond_the_limit():
     arena, record = filled(PLAIN), size_of(PLAIN)
     places = []
 

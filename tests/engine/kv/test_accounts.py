@@ -1,166 +1,18 @@
-"""What is resident for one search stays within its budget, token by token; and so does what is resident for all of them."""
+"""KV that is resident on one account of the engine stays within its limit, token by token."""
 
 import asyncio
 
 import pytest
 import torch
 
-from rksc_tot import Budget, asolve, load_engine, solve, solve_many
 from rksc_tot.core.errors import CacheError, EngineError
-from rksc_tot.engine import TransformersEngine
 from rksc_tot.engine.base import Account, LabelRequest
 from rksc_tot.policies.asks import PromptReuse
-from rksc_tot.strategies import BFS, DFS, Beam
-from rksc_tot.tasks.game24.tokenizer import build_tokenizer
-from tests.engine.conftest import llama
+from tests.engine.kv.accounts import PROMPT_TOKENS, count, make, token_bytes, watch
 from tests.engine.requests import LABELS, PROMPT, ask, texts
 
-SEARCH = {"strategy": BFS(b=2, k=6), "verifier": "lm_value"}
-PUZZLES = ["4 5 6 10", "1 2 3 4", "2 5 8 11", "1 1 4 6"]
-PROMPT_TOKENS = 6
 
-
-def shape(tree):
-    return [(n.parent, n.branch, n.text, n.tokens, n.count, n.pruned, round(n.score or 0, 3)) for n in tree]
-
-
-def make(**options):
-    tokenizer = build_tokenizer()
-    return TransformersEngine(llama(len(tokenizer)), tokenizer, **options)
-
-
-def count(engine):
-    """Tokens found resident on each account, by its id."""
-    found = {}
-    for segment in engine.cache.segments():
-        if segment.kv.payer is not None:
-            found[id(segment.kv.payer)] = found.get(id(segment.kv.payer), 0) + len(segment.kv.slots)
-    return found
-
-
-def watch(engine, monkeypatch):
-    """The most tokens that were resident on each account during a pass from now on; a wrong count is an error at once."""
-    seen = {}
-    run = engine.forward.run
-
-    def watched(*arguments):
-        payers = {id(s.kv.payer): s.kv.payer for s in engine.cache.segments() if s.kv.payer is not None}
-        for key, held in count(engine).items():
-            assert payers[key].kv_rows == held
-            assert held * engine.bytes_per_token <= payers[key].kv_bytes
-            seen[key] = max(seen.get(key, 0), held)
-        return run(*arguments)
-
-    monkeypatch.setattr(engine.forward, "run", watched)
-    return seen
-
-
-@pytest.fixture(scope="module")
-def loaded():
-    with load_engine() as engine:
-        yield engine
-
-
-@pytest.fixture(scope="module")
-def roomy(loaded):
-    found = {}
-    for puzzle in PUZZLES:
-        loaded.clear()
-        found[puzzle] = solve("game24", puzzle, engine=loaded, **SEARCH)
-    return found
-
-
-@pytest.fixture
-def embedded(loaded):
-    """The built-in model, with nothing in its cache."""
-    loaded.clear()
-    yield loaded
-    loaded.clear()
-    loaded.check_integrity()
-    assert list(loaded.cache.segments()) == []
-
-
-# -- one search ----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("tokens", [7, 8, 12, 20, 29, 40, 80])
-def test_searches_together_stay_within_their_budgets_and_end_with_their_best_and_the_reason(
-    embedded, monkeypatch, tokens
-):
-    seen = watch(embedded, monkeypatch)
-    size = tokens * embedded.bytes_per_token
-    outcomes = list(solve_many("game24", PUZZLES, engine=embedded, budget=Budget(kv_bytes=size), **SEARCH))
-    assert [outcome.failure for outcome in outcomes] == [None] * len(PUZZLES)
-    for outcome in outcomes:
-        result = outcome.result
-        assert result.stopped in ("finished", f"the budget of {size} KV bytes is used up")
-        assert (result.stopped == "finished") == (tokens >= 80)
-        assert result.tree[result.best] is not None
-    assert max(seen.values()) <= tokens
-    assert len(seen) >= len(PUZZLES) - 1
-
-
-@pytest.mark.parametrize("strategy", [BFS(b=3, k=5), DFS(k=4), Beam(b=2, k=4)])
-def test_whatever_the_strategy_a_search_without_room_ends_in_order(embedded, monkeypatch, strategy):
-    seen = watch(embedded, monkeypatch)
-    for tokens in (7, 15, 33):
-        size = tokens * embedded.bytes_per_token
-        result = solve("game24", PUZZLES[0], engine=embedded, strategy=strategy, budget=Budget(kv_bytes=size))
-        assert result.stopped in ("finished", f"the budget of {size} KV bytes is used up")
-        embedded.clear()
-        assert max(seen.values()) <= tokens
-        seen.clear()
-
-
-def test_a_budget_that_only_makes_it_compute_again_changes_nothing_else(embedded, roomy, monkeypatch):
-    seen = watch(embedded, monkeypatch)
-    for puzzle, wanted in roomy.items():
-        embedded.clear()
-        tokens = wanted.ledger.distinct_tokens // 2
-        budget = Budget(kv_bytes=tokens * embedded.bytes_per_token)
-        found = solve("game24", puzzle, engine=embedded, budget=budget, **SEARCH)
-        assert found.stopped == "finished"
-        assert shape(found.tree) == shape(wanted.tree)
-        assert found.ledger.distinct_tokens == wanted.ledger.distinct_tokens
-        assert 0 < found.ledger.recomputed_tokens <= found.ledger.evicted_tokens
-        assert max(seen.values()) == tokens
-        seen.clear()
-
-
-def test_a_search_within_a_budget_leaves_the_kv_of_others_where_it_is(embedded):
-    async def run():
-        handle = embedded.open("solve 1 2 3 4\n", Account())
-        account = Account(kv_bytes=1000 * embedded.bytes_per_token)
-        paid = embedded.open("solve 2 5 8 11\n", account)
-        for each, payer in ((handle, Account()), (paid, account)):
-            (found,) = await embedded.generate([ask(each, k=4)], payer)
-            for completion in found:
-                embedded.release(completion.handle)
-        embedded.release(paid)
-        before = {id(s): list(s.kv.slots) for s in embedded.cache.segments() if s.kv.slots}
-        result = await asolve(
-            "game24", PUZZLES[0], engine=embedded, budget=Budget(kv_bytes=60 * embedded.bytes_per_token), **SEARCH
-        )
-        assert result.ledger.evicted_tokens > 0
-        after = {id(s): list(s.kv.slots) for s in embedded.cache.segments()}
-        assert before.items() <= after.items()
-        embedded.release(handle)
-
-    asyncio.run(run())
-
-
-def test_a_prompt_that_does_not_fit_is_refused_with_what_it_takes(embedded):
-    size = embedded.bytes_per_token
-    with pytest.raises(CacheError, match=rf"6 tokens take {6 * size} bytes of KV, the search may hold {6 * size - 1} "):
-        solve("game24", PUZZLES[0], engine=embedded, budget=Budget(kv_bytes=6 * size - 1))
-    fits = solve("game24", PUZZLES[0], engine=embedded, budget=Budget(kv_bytes=6 * size))
-    assert fits.stopped == f"the budget of {6 * size} KV bytes is used up"
-
-
-# -- one account in the engine -------------------------------------------------------------------------------------------
-
-
-async def test_jobs_that_do_not_fit_together_come_one_after_the_other(monkeypatch):
+async def test_jobs_that_do_not_fit_together_run_one_after_the_other(monkeypatch):
     with make() as engine:
         root = engine.open(PROMPT, Account())
         asked = [ask(root, str(n), k=2, max_tokens=8, stop=()) for n in range(4)]
@@ -176,7 +28,7 @@ async def test_jobs_that_do_not_fit_together_come_one_after_the_other(monkeypatc
         assert account.ledger.evicted_tokens > 0
 
 
-async def test_a_job_that_fits_is_not_ended_for_one_that_does_not():
+async def test_a_job_that_fits_is_not_ended_by_one_that_does_not():
     with make() as engine:
         account = Account(kv_bytes=20 * engine.bytes_per_token)
         root = engine.open(PROMPT, account)
@@ -190,7 +42,7 @@ async def test_a_job_that_fits_is_not_ended_for_one_that_does_not():
         assert account.kv_short
 
 
-async def test_a_job_that_waits_for_rows_of_others_is_not_ended_for_one_that_does_not_fit():
+async def test_a_job_that_waits_for_rows_of_others_is_not_ended_by_one_that_does_not_fit():
     with make() as engine:
         wide, narrow = Account(), Account(kv_bytes=20 * engine.bytes_per_token)
         root, other = engine.open(PROMPT, wide), engine.open("solve 1 2 3 4\n", narrow)
@@ -217,7 +69,7 @@ async def test_an_account_without_room_ends_no_request_of_others():
 
 
 @pytest.mark.parametrize("route", ["plain", "watched"])
-async def test_a_question_that_does_not_fit_goes_unanswered_and_one_that_does_leaves_nothing(route):
+async def test_a_question_without_room_goes_unanswered_and_questions_leave_no_kv(route):
     with make() as engine:
         account = Account(kv_bytes=12 * engine.bytes_per_token)
         root = engine.open(PROMPT, account)
@@ -234,7 +86,7 @@ async def test_a_question_that_does_not_fit_goes_unanswered_and_one_that_does_le
 
 @pytest.mark.parametrize("rows", [2, 3, 5, 7, 64])
 @pytest.mark.parametrize("tight", ["account", "engine"])
-async def test_those_who_want_the_same_room_do_not_take_it_from_each_other_for_ever(monkeypatch, tight, rows):
+async def test_jobs_that_need_the_same_room_do_not_evict_each_other_for_ever(monkeypatch, tight, rows):
     room = 40
     with make(max_batch_tokens=rows, **({"kv_budget": room * token_bytes()} if tight == "engine" else {})) as engine:
         account = Account(kv_bytes=room * engine.bytes_per_token if tight == "account" else None)
@@ -255,11 +107,6 @@ async def test_those_who_want_the_same_room_do_not_take_it_from_each_other_for_e
         assert [segment for segment in engine.cache.segments() if segment.pins] == []
 
 
-def token_bytes():
-    with make() as engine:
-        return engine.bytes_per_token
-
-
 def at_most(passes, run):
     """A run that refuses to go on for ever."""
     left = iter(range(passes))
@@ -271,7 +118,7 @@ def at_most(passes, run):
     return watched
 
 
-async def test_a_pass_that_fails_charges_nobody(monkeypatch):
+async def test_a_failed_pass_charges_no_account(monkeypatch):
     with make() as engine:
         account = Account(kv_bytes=30 * engine.bytes_per_token)
         root = engine.open(PROMPT, account)
@@ -317,7 +164,7 @@ async def test_reused_kv_is_charged_and_limited_like_any_other(monkeypatch, toke
         assert account.kv_rows == 0
 
 
-async def test_what_is_given_back_is_no_longer_charged():
+async def test_released_kv_is_no_longer_charged():
     with make() as engine:
         account = Account(kv_bytes=100 * engine.bytes_per_token)
         root = engine.open(PROMPT, account)
@@ -329,9 +176,6 @@ async def test_what_is_given_back_is_no_longer_charged():
         assert account.kv_rows == 0
 
 
-# -- all of them together ------------------------------------------------------------------------------------------------
-
-
 async def test_a_prompt_larger_than_the_engine_is_refused_at_once_and_with_the_number():
     with make() as roomy:
         size = roomy.bytes_per_token
@@ -341,8 +185,8 @@ async def test_a_prompt_larger_than_the_engine_is_refused_at_once_and_with_the_n
         assert engine.usage == (0, 0, 2048, 0, 5 * size, 0)
 
 
-async def test_a_path_that_never_fits_fails_alone_even_where_its_turn_comes_first():
-    with make(kv_budget=24 * make_size()) as engine:
+async def test_a_path_that_never_fits_fails_alone_even_if_its_turn_is_first():
+    with make(kv_budget=24 * token_bytes()) as engine:
         accounts = [Account() for _ in range(3)]
         one, two, other = (
             engine.open(f"{word} 4 5 6 10\n", a) for word, a in zip(("steps", "solve", "try"), accounts, strict=True)
@@ -353,24 +197,3 @@ async def test_a_path_that_never_fits_fails_alone_even_where_its_turn_comes_firs
         *good, bad = await asyncio.gather(*work, return_exceptions=True)
         assert isinstance(bad, CacheError)
         assert [sorted(b for c in found[0] for b in c.branches) for found in good] == [[0, 1], [0, 1]]
-
-
-def make_size():
-    with make() as engine:
-        return engine.bytes_per_token
-
-
-def test_more_searches_than_there_is_room_for_evict_and_wait_and_find_the_same(roomy):
-    needed = max(result.ledger.distinct_tokens for result in roomy.values())
-    with load_engine() as engine:
-        size = engine.bytes_per_token
-    with load_engine(kv_budget=needed // 2 * size) as engine:
-        run = solve_many("game24", PUZZLES * 8, engine=engine, concurrency=32, **SEARCH)
-        for outcome in run:
-            assert outcome.failure is None
-            assert outcome.result.ledger.peak_kv_bytes <= needed // 2 * size
-            assert shape(outcome.result.tree) == shape(roomy[outcome.problem].tree)
-        assert engine.cache.residency.evicted_tokens > 0
-        engine.check_integrity()
-        engine.clear()
-        assert list(engine.cache.segments()) == []

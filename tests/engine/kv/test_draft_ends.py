@@ -36,7 +36,7 @@ def request(handle, n, k=2):
 
 
 @pytest.mark.parametrize("tokens", [85, 100, 120, 200])
-async def test_a_budget_that_comes_to_bear_while_drafts_are_out_ends_nothing_but_drafts(tokens):
+async def test_a_token_budget_that_is_reached_during_drafts_ends_drafts_only(tokens):
     with make(Streaming(budget=8, recent=2)) as engine:
         account = Account(tokens_left=tokens)
         first, second = (engine.open(prompt, account) for prompt in PROMPTS)

@@ -53,7 +53,7 @@ async def visit(engine, handle):
 
 
 @pytest.mark.parametrize("policy", ["rsbcm", "lru", "lfu", "random"])
-def test_at_a_third_of_the_room_every_policy_recomputes_and_finds_the_same_tree(roomy, policy):
+def test_every_policy_finds_the_same_tree_in_a_third_of_the_kv(roomy, policy):
     budget = roomy.ledger.peak_kv_bytes // 3
     with load_engine(kv_budget=budget, eviction=policy) as engine:
         found = solve("game24", PUZZLE, engine=engine, **SEARCH)
@@ -65,7 +65,7 @@ def test_at_a_third_of_the_room_every_policy_recomputes_and_finds_the_same_tree(
     assert found.ledger.peak_kv_bytes <= budget
 
 
-def test_under_none_a_search_has_room_or_ends_in_a_sentence(roomy):
+def test_without_eviction_a_search_fits_or_ends_with_an_error(roomy):
     peak = roomy.ledger.peak_kv_bytes
     with load_engine(kv_budget=peak, eviction="none") as engine:
         assert shape(solve("game24", PUZZLE, engine=engine, **SEARCH).tree) == shape(roomy.tree)
@@ -77,7 +77,7 @@ def test_under_none_a_search_has_room_or_ends_in_a_sentence(roomy):
         engine.check_integrity()
 
 
-def test_two_searches_on_one_tight_engine_each_find_their_own(roomy):
+def test_two_searches_on_one_tight_engine_do_not_change_each_other(roomy):
     async def both(engine):
         return await asyncio.gather(*(asolve("game24", p, engine=engine, **SEARCH) for p in (PUZZLE, OTHER)))
 
@@ -92,7 +92,7 @@ def test_two_searches_on_one_tight_engine_each_find_their_own(roomy):
     assert max(result.ledger.peak_kv_bytes for result in found) <= budget
 
 
-async def test_a_low_rating_is_what_a_path_is_evicted_for():
+async def test_the_path_with_the_lowest_rating_is_evicted():
     with small(kv_budget=14 * per_token()) as engine:
         root = engine.open(PROMPT, Account())
         good, bad = engine.extend(root, "10 -"), engine.extend(root, "5 *")
@@ -106,7 +106,7 @@ async def test_a_low_rating_is_what_a_path_is_evicted_for():
         assert (root.segment.resident, good.segment.resident, bad.segment.resident) == (True, True, False)
 
 
-async def test_the_prompt_of_an_idle_search_goes_last_and_comes_back():
+async def test_the_prompt_of_an_idle_search_is_evicted_last_and_computed_again():
     with small(kv_budget=12 * per_token()) as engine:
         first = engine.open(PROMPT, Account())
         thought = engine.extend(first, "10 -")
@@ -123,14 +123,14 @@ async def test_the_prompt_of_an_idle_search_goes_last_and_comes_back():
 
 
 @pytest.mark.parametrize(("score", "depth"), [(math.nan, 1), (math.inf, 1), (-math.inf, 0), (1.0, -1)])
-def test_a_rating_that_is_none_is_a_sentence(score, depth):
+def test_an_invalid_rating_is_refused(score, depth):
     with small() as engine:
         root = engine.open(PROMPT, Account())
         with pytest.raises(ConfigError, match=f"a path of {depth} thoughts is rated {score}"):
             engine.rate(root, score, depth)
 
 
-def test_a_budget_below_the_prompt_is_a_sentence_with_the_bytes():
+def test_a_budget_below_the_prompt_is_refused_with_the_bytes():
     size = per_token()
     with small(kv_budget=5 * size) as engine:
         with pytest.raises(CacheError, match=f"6 tokens take {6 * size} bytes of KV, the budget holds {5 * size}"):

@@ -54,7 +54,7 @@ def always_copy(engine):
 
 @pytest.mark.parametrize("tier", ["cpu", "disk"])
 @pytest.mark.parametrize("compress", [None, ArborKV(tail=2, sinks=0)], ids=["evicted whole", "reduced first"])
-def test_what_comes_back_from_the_store_is_bit_for_bit_what_left(unhurried, tier, compress):
+def test_restored_kv_equals_offloaded_kv_bit_for_bit(unhurried, tier, compress):
     texts, peak, prefilled = unhurried
     with make(kv_budget=peak // 4, offload=tier, compress=compress) as engine:
         always_copy(engine)
@@ -68,7 +68,7 @@ def test_what_comes_back_from_the_store_is_bit_for_bit_what_left(unhurried, tier
         assert engine.offload_store.bytes == 0  # nobody refers to anything any more
 
 
-def test_to_compute_again_where_copying_is_dearer_gives_the_same(unhurried):
+def test_computing_instead_of_copying_gives_the_same_texts(unhurried):
     texts, peak, _ = unhurried
     with make(kv_budget=peak // 4, offload="cpu") as engine:
         engine.offload_store.costs.copy_is_cheaper = lambda *_: False
@@ -89,7 +89,7 @@ def test_a_store_too_small_for_all_keeps_to_its_budget_and_loses_nothing(unhurri
         engine.offload_store.check_integrity()
 
 
-def test_a_disk_that_fills_up_is_said_once_and_costs_no_more_than_time(unhurried, monkeypatch, caplog):
+def test_a_disk_that_fills_up_is_logged_once_and_costs_only_time(unhurried, monkeypatch, caplog):
     texts, peak, _ = unhurried
     with make(kv_budget=peak // 4, offload="disk") as engine, caplog.at_level(logging.WARNING, "rksc_tot"):
         always_copy(engine)
@@ -110,7 +110,7 @@ def test_a_disk_that_fills_up_is_said_once_and_costs_no_more_than_time(unhurried
     assert sum("No space left" in r.getMessage() for r in caplog.records) == 1
 
 
-def test_what_comes_back_damaged_is_computed(unhurried, monkeypatch, caplog):
+def test_damaged_kv_is_computed_again(unhurried, monkeypatch, caplog):
     texts, peak, _ = unhurried
     with make(kv_budget=peak // 4, offload="cpu") as engine, caplog.at_level(logging.WARNING, "rksc_tot"):
         always_copy(engine)
@@ -146,7 +146,7 @@ def test_only_exact_kv_is_offloaded():
         assert offloaded
 
 
-def test_with_lossless_drafts_resident_kv_stays_within_a_budget_that_all_of_it_exceeds(unhurried):
+def test_lossless_drafts_stay_within_a_kv_budget_below_the_full_kv(unhurried):
     texts, peak, _ = unhurried
     budget = peak // 4
     with make(compress=RandomAttention(budget=16, recent=4), lossless=True, kv_budget=budget, offload="cpu") as engine:
@@ -165,7 +165,7 @@ def test_with_lossless_drafts_resident_kv_stays_within_a_budget_that_all_of_it_e
         assert verified.drafted == verified.accepted + verified.rejected > 0
 
 
-def test_a_store_that_is_given_is_closed_with_the_engine():
+def test_a_given_store_is_closed_with_the_engine():
     store = open_store("cpu", "1MiB")
     with make(offload=store) as engine:
         assert engine.offload_store is store

@@ -22,7 +22,7 @@ def grown():
     return tree, prompt, ends
 
 
-def test_what_thoughts_begin_with_has_the_value_and_entropy_of_the_best_of_them():
+def test_a_shared_beginning_has_the_value_and_entropy_of_its_best_thought():
     tree, _, ends = grown()
     for name, score in {"abc": 1.0, "abde": 3.0, "f": 9.0}.items():
         ends[name].score, ends[name].entropy = score, score / 10
@@ -60,6 +60,6 @@ def test_distance_counts_thoughts_and_not_segments():
     assert found[prompt].distance == 2
 
 
-def test_where_nothing_runs_everything_is_equally_far():
+def test_without_running_jobs_all_segments_are_equally_far():
     tree, _, _ = grown()
     assert len({standing.distance for standing in thought_stats(tree).values()}) == 1

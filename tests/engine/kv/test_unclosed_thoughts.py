@@ -13,7 +13,7 @@ from tests.engine.conftest import llama
 from tests.patience import PATIENCE
 
 
-async def test_what_is_still_being_written_is_never_reduced(monkeypatch):
+async def test_unfinished_thoughts_are_never_compressed(monkeypatch):
     tokenizer = build_tokenizer()
     with TransformersEngine(llama(len(tokenizer)), tokenizer, name="tiny") as engine:
         per_token = engine.bytes_per_token

@@ -42,7 +42,7 @@ def test_a_value_that_is_not_a_policy_is_refused(named):
     assert "rsbcm" in str(raised.value)
 
 
-def test_a_policy_of_ones_own_is_taken_as_it_is():
+def test_a_policy_object_is_used_as_it_is():
     policy = RandomEviction(seed=7)
     assert eviction_policy(policy) is policy
 
@@ -65,7 +65,7 @@ def test_lfu_takes_the_least_often_used_and_of_those_the_oldest():
     assert first(LFU(), often, rare, old) is old
 
 
-def test_random_follows_its_seed_and_no_property_of_the_candidates():
+def test_random_eviction_depends_on_the_seed_only():
     candidates = [candidate(importance=n, last_used=n, uses=n, id=n) for n in range(20)]
 
     def permutation(seed):
@@ -76,7 +76,7 @@ def test_random_follows_its_seed_and_no_property_of_the_candidates():
     assert len({first(RandomEviction(seed=seed), *candidates) for seed in range(60)}) > 10
 
 
-def test_only_none_spares_what_a_handle_refers_to():
+def test_only_no_eviction_spares_held_kv():
     assert [name for name, policy in BUILT_IN.items() if not policy.evicts_held] == ["none"]
 
 

@@ -35,7 +35,7 @@ def test_at_equal_depth_the_higher_score_is_never_less_important(one, other, dep
 
 
 @given(SCORES, DEPTHS, SHARES)
-def test_attention_is_not_heeded_unless_it_is_weighted(score, depth, attention):
+def test_attention_is_not_measured_unless_it_is_weighted(score, depth, attention):
     assert RSBCM().importance(score, depth, attention) == RSBCM().importance(score, depth)
 
 
@@ -54,7 +54,7 @@ def test_the_weighted_formula():
 
 
 @given(st.floats(0, 1e6), DEPTHS, st.floats(-1e6, -1e-3), DEPTHS)
-def test_a_negative_score_is_below_every_other_one(good, shallow, bad, deep):
+def test_a_negative_score_is_below_every_other_score(good, shallow, bad, deep):
     assert RSBCM().importance(bad, deep) < RSBCM().importance(good, shallow)
 
 
@@ -65,6 +65,6 @@ def test_the_least_important_goes_first_and_of_equals_the_least_recently_used():
 
 
 @pytest.mark.parametrize("weight", [-1, math.nan, math.inf])
-def test_a_weight_out_of_range_is_a_sentence(weight):
+def test_a_weight_out_of_range_is_refused(weight):
     with pytest.raises(ConfigError, match="attention_weight"):
         RSBCM(attention_weight=weight)
