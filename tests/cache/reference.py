@@ -1,4 +1,4 @@
-"""A cache kept in lists beside the one under test: who holds what, and, by looking at everything, what may be evicted."""
+"""A cache of plain lists beside the one under test. It finds the next victim by looking at every segment."""
 
 import math
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The tensors of the KV: they grow with what is stored, and growing never loses anything."""
+"""The arena grows with the KV that is stored, and growing never loses KV."""
 
 import pytest
 import torch

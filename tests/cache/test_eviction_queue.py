@@ -1,4 +1,4 @@
-"""Who goes first, who never goes, and that the budget is hard."""
+"""The order of eviction, the KV that is never evicted, and the hard budget."""
 
 import math
 import random

@@ -1,4 +1,4 @@
-"""What is resident on an account is counted by the tree, whatever happens to it, and stays within its limit."""
+"""The tree counts the resident tokens of each account exactly, and keeps them within its limit."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""The books of the cache, under any order of operations."""
+"""The prefix tree under any order of operations."""
 
 import pytest
 from hypothesis import settings

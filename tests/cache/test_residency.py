@@ -1,4 +1,4 @@
-"""Residency: what a path lacks, who is evicted for it, and that the budget holds after every call."""
+"""Residency: what a path lacks, what is evicted for it, and that the budget holds after every call."""
 
 import random
 

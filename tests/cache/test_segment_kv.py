@@ -1,4 +1,4 @@
-"""The books of a cache whose segments are reduced, under any order of operations, beside a list of single tokens."""
+"""The KV of compressed segments under any order of operations, compared with a list of single tokens."""
 
 import random
 from contextlib import suppress

@@ -1,4 +1,4 @@
-"""Copy or compute again: by what was measured, unmoved by a hiccup, and never stuck with an old measure."""
+"""Copy or compute again: decided by measured times, not upset by a hiccup, and never stuck with an old measurement."""
 
 import math
 

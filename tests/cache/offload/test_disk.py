@@ -1,4 +1,4 @@
-"""The file of the offload store: nobody else's, never too long, gone with the process; what is damaged in it is not believed."""
+"""The file of the offload store: private, never too long, gone with the process; damaged records are refused."""
 
 import gc
 import io

@@ -1,4 +1,4 @@
-"""A draft that has been met is let go of whether or not another may follow, so that nobody waits for it."""
+"""A verified draft ends whether or not another one may follow, so no generation waits for it."""
 
 import asyncio
 

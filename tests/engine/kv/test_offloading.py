@@ -1,4 +1,4 @@
-"""Offload: what leaves the arena comes back bit for bit, is computed where it does not, and nobody can tell but by time."""
+"""Offloaded KV is restored bit for bit, and KV that is not restored is computed: only time depends on it."""
 
 import asyncio
 import logging

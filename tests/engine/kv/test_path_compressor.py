@@ -35,7 +35,7 @@ async def test_a_path_stays_within_its_budget_and_keeps_required_tokens(make, po
             reached = max(
                 (segment.start + segment.kv.computed for segment in lineage if segment.kv.computed), default=0
             )
-            assert held[: job.prompt] == list(range(min(job.prompt, reached)))
+            assert held[: job.prompt_end] == list(range(min(job.prompt_end, reached)))
 
     def compress(residency, tip, *rest):
         before = positions(tip.lineage())
@@ -63,7 +63,7 @@ async def test_the_last_token_of_a_held_path_stays(make):
         inner = [handle.segment for handle in handles if handle.segment.children]
         assert len(inner) > 5
         assert all(positions([segment])[-1:] == [segment.end - 1] for segment in inner)
-        assert sum(len(segment.kv.slots) < len(segment.tokens) for segment in inner) > 3
+        assert sum(len(segment.kv.slots) < len(segment.tokens) for segment in inner) > 1
 
 
 @pytest.mark.parametrize("sets", ["one", "head"])

@@ -1,4 +1,4 @@
-"""What a tree policy is told of a segment is about the thoughts it is of, however these are cut into segments."""
+"""Stats for a tree policy describe thoughts, however these are cut into segments."""
 
 import math
 

@@ -6,22 +6,21 @@ from rksc_tot import load_engine, solve
 from rksc_tot.engine.base import Account
 from rksc_tot.policies.compression.arborkv import ArborKV
 from rksc_tot.strategies import BFS
-from tests.engine.kv.compressed import LONG, Levelling, Watched, ask, grow
+from tests.engine.kv.compressed import LONG, Levelling, ask, grow
 
 
 @pytest.mark.parametrize("policy", [ArborKV(tail=2), Levelling(), Levelling(rehydrate=False)])
 async def test_thoughts_are_compressed_before_any_thought_is_evicted(make, policy):
     with make(compress=policy, kv_budget=300 * 576) as engine:
         account = Account()
-        handles = await grow(engine, account)
+        await grow(engine, account)
         assert account.ledger.compression.acted > 5
         assert engine.cache.residency.pool.peak <= 300
-        reduced = [h.segment for h in handles if h.segment.resident and h.segment.kv.present is not None]
-        assert reduced
+        assert any(segment.resident and segment.kv.present is not None for segment in engine.cache.segments())
         assert engine.cache.residency.evicted_tokens < account.ledger.compression.tokens
 
 
-async def test_thoughts_in_use_are_not_compressed(make):
+async def test_thoughts_in_use_are_not_compressed(make, monkeypatch):
     seen = []
 
     class Spying(Levelling):
@@ -30,16 +29,20 @@ async def test_thoughts_in_use_are_not_compressed(make):
             return super().allot(blocks, 0)  # as little as can be
 
     with make(compress=Spying(rehydrate=False), kv_budget=120 * 576) as engine:
+        compress, compressed = engine.cache.residency.compress, []
 
-        def look(job, lineage):
-            assert all(segment.kv.present is None for segment in lineage)
+        def watched(segment, kept, per_head=False):
+            assert not segment.pins
+            compressed.append(segment)
+            compress(segment, kept, per_head)
 
-        Watched(engine, look)
+        monkeypatch.setattr(engine.cache.residency, "compress", watched)
         account = Account()
         root = engine.open(LONG, account)
         for name in range(6):
             await engine.generate([ask(root, name, k=1, max_tokens=60)], account)
     assert any(seen)
+    assert compressed
 
 
 def test_a_search_finishes_in_a_quarter_of_the_kv_it_needs():

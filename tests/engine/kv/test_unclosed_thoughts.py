@@ -1,4 +1,4 @@
-"""A tree policy reduces closed thoughts: what a generation is still writing, also one that waits for room, is left alone."""
+"""A tree policy compresses finished thoughts only: it leaves what a generation is still writing alone, also a paused one."""
 
 import asyncio
 
