@@ -202,10 +202,10 @@ class Program:
     async def reduce(self):
         """What a policy might do at any time."""
         with self.engine.engine_thread.books():
-            stored = [segment for segment in self.engine.cache.segments() if segment.slots]
+            stored = [segment for segment in self.engine.cache.segments() if segment.kv.slots]
             if stored:
                 segment = self.rng.choice(stored)
-                kept = [n for n in range(len(segment.slots)) if self.rng.random() < 0.7]
+                kept = [n for n in range(len(segment.kv.slots)) if self.rng.random() < 0.7]
                 self.engine.cache.residency.compress(segment, kept)
 
     async def evict(self):

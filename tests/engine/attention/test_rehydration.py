@@ -78,7 +78,7 @@ async def test_a_path_may_be_made_whole_while_others_write_on_it(policy, rows):
         account = Account()
         root = engine.open("say yes no", account)
         ((found,),) = await engine.generate([GenerateRequest(root, (1,), HOT, 30)], account)
-        assert any(segment.kept is not None for segment in found.handle.segment.lineage())
+        assert any(segment.kv.present is not None for segment in found.handle.segment.lineage())
         writing = engine.generate([GenerateRequest(found.handle, (2, 3), HOT, 30)], account)
         (reply,), *whole = await asyncio.gather(
             writing, *(rehydrate_in_a_while(engine, found.handle, n) for n in range(5))
