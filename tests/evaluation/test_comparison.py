@@ -116,7 +116,7 @@ def test_the_lineup_gives_one_row_each_with_all_figures():
     assert table["ToT-BFS b=5"].solved == 3
 
 
-def test_best_of_n_spends_what_the_tree_search_spent():
+def test_best_of_n_spends_as_many_tokens_as_the_tree_search():
     table = rows(PUZZLES, choose_contenders("game24"))
     tot, best = table["ToT-BFS b=5"], table["best-of-n with an exact checker, at equal tokens"]
     assert best.settings["strategy"]["n"] > 1

@@ -10,7 +10,7 @@ from rksc_tot.tasks import TASKS, load_task
 
 
 @pytest.mark.parametrize("name", TASKS.names())
-def test_every_registered_task_loads_and_says_what_it_is(name):
+def test_every_registered_task_loads_and_has_a_summary(name):
     assert isinstance(load_task(name), Task)
     assert TASKS.summary(name)
 

@@ -86,7 +86,7 @@ async def test_it_is_not_asked_beyond_the_budget(verifier):
             await search.score(level)
 
 
-async def test_what_the_time_did_not_allow_stays_without_a_score(verifier):
+async def test_nodes_after_the_deadline_have_no_score(verifier):
     search = make_search(verifier, budget=Budget(seconds=60))
     level = await search.expand([search.root], 3)
     engine_label = search.engine.label

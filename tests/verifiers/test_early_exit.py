@@ -264,7 +264,7 @@ def test_a_calibration_may_be_given_as_its_file(made, tmp_path):
         run(RKSC(calibration="none.json"))
 
 
-def test_what_is_no_rksc_is_refused():
+def test_a_value_that_is_not_an_rksc_is_refused():
     with pytest.raises(ConfigError, match=r"the rksc is \{\}, not of type RKSC - such as RKSC"):
         run({})
 

@@ -82,7 +82,7 @@ async def test_the_function_is_given_problem_and_path():
     assert seen == [("p", node.text) for node in level]
 
 
-async def test_a_plain_function_is_called_one_node_at_a_time_unless_told_otherwise():
+async def test_a_plain_function_is_called_for_one_node_at_a_time_by_default():
     running, most = 0, []
     lock = threading.Lock()
 
@@ -178,7 +178,7 @@ def test_an_async_one_that_ignores_its_cancellation_is_left_behind():
             thread.join(PATIENCE)
 
 
-async def test_it_raises_where_it_was_asked_to():
+async def test_on_error_raise_ends_the_search():
     @verifier(on_error="raise")
     def sometimes(problem, path):
         if "raise" in problem or len(path) > 1:

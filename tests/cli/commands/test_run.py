@@ -72,7 +72,7 @@ def test_problems_may_come_from_stdin():
     assert [line["problem"] for line in results()] == ["4 5 6 10"]
 
 
-def test_the_summary_counts_what_was_done():
+def test_the_summary_counts_every_problem():
     record = json.loads(run(quoted([*PUZZLES, "1 1 1 1"]), "--json").stdout)
     assert [record[name] for name in ("problems", "done", "refused", "failed", "not_started")] == [5, 5, 1, 0, 0]
     assert record["solved"] == sum(bool(line["result"] and line["result"]["correct"]) for line in results())

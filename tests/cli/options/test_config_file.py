@@ -166,7 +166,7 @@ def test_an_error_in_a_file_names_the_file_before_a_model_is_loaded(monkeypatch,
         ('[compress]\nname = "arborkv"\nfit = "a,b=c.json"', "'a,b=c.json' cannot be read"),
     ],
 )
-def test_a_value_of_the_wrong_type_is_refused_with_what_is_allowed(opened, config, says):
+def test_a_value_of_the_wrong_type_is_refused_with_the_allowed_type(opened, config, says):
     result = run("solve", "game24", PUZZLE, config=config)
     assert result.exit_code == USAGE, result.output
     assert says in result.stderr

@@ -147,7 +147,7 @@ def test_separation_is_the_probability_of_a_higher_value_with_an_effect(rows):
     assert separation(values, effect) == (pytest.approx(np.mean(pairs)) if pairs else None)
 
 
-def test_a_fit_separates_what_it_did_not_see():
+def test_a_fit_separates_held_out_samples():
     theta, offset = fit(*samples(2000))
     x, y = samples(2000, seed=1)
     assert separation(x @ theta + offset, y) > 0.7

@@ -77,7 +77,7 @@ def summary(made, earlier=None):
     return "\n".join(" ".join(line.split()) for line in console.file.getvalue().splitlines())
 
 
-def test_the_summary_has_what_the_record_has_and_no_zeros():
+def test_the_summary_has_the_figures_of_the_record_without_zeros():
     made = tally(**CAME_OUT, stopped="[bold]x")
     made.limited = 3
     assert summary(made, RunProgress(verdicts=Counter(right=5))).splitlines() == [
