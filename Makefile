@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
-WHEEL := .build/wheel
+COPY := .build/wheel
 SOURCES := $(shell find rksc_tot strategies verifiers -name '*.py' -o -name '*.json' -o -name '*.safetensors')
 
 export HF_HUB_OFFLINE := 1
@@ -17,14 +17,14 @@ demo: $(INSTALLED)
 
 test: lint types tests
 
-# Tools see strategies/ and verifiers/ under their import names only in an installed copy.
-lint: $(WHEEL)/.installed
+# Tools see strategies/ and verifiers/ under their import names only in a copy.
+lint: $(COPY)/.made
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	cd $(WHEEL) && ../../$(BIN)/lint-imports --no-cache ../../pyproject.toml
+	cd $(COPY) && ../../$(BIN)/lint-imports --no-cache ../../pyproject.toml
 
-types: $(WHEEL)/.installed
-	cd $(WHEEL) && ../../$(BIN)/mypy --config-file ../../pyproject.toml --cache-dir ../../.mypy_cache -p rksc_tot
+types: $(COPY)/.made
+	cd $(COPY) && ../../$(BIN)/mypy --config-file ../../pyproject.toml --cache-dir ../../.mypy_cache -p rksc_tot
 
 # One process a core, each with one thread (tests/conftest.py); eight at most, since each holds models of its own.
 tests: $(INSTALLED)
@@ -54,7 +54,9 @@ $(INSTALLED): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-build-isolation --editable '.[dev,dot,gguf]'
 	touch $@
 
-$(WHEEL)/.installed: $(INSTALLED) $(SOURCES)
-	rm -rf $(WHEEL) build
-	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --target $(WHEEL) .
+$(COPY)/.made: $(INSTALLED) $(SOURCES)
+	rm -rf $(COPY)
+	mkdir -p $(COPY)
+	cp -r rksc_tot $(COPY)
+	cp -r strategies verifiers $(COPY)/rksc_tot
 	touch $@

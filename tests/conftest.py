@@ -1,3 +1,4 @@
+import gc
 import os
 import sys
 
@@ -12,6 +13,12 @@ from hypothesis import settings
 settings.register_profile("steady", deadline=None, derandomize=True, max_examples=50)
 settings.register_profile("many", deadline=None, derandomize=True, max_examples=500)  # make slow
 settings.load_profile("steady")
+
+
+def pytest_collection_finish():
+    """Keep the tests themselves out of every later garbage collection."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -24,7 +24,7 @@ SEARCHES = {
     "bfs": ("game24", {"strategy": BFS(b=2, k=6), "verifier": "lm_value"}),
     "dfs": ("game24", {"strategy": DFS(k=4, max_solutions=2), "verifier": "lm_value"}),
     "beam": ("game24", {"strategy": Beam(b=2, k=4), "verifier": "likelihood"}),
-    "self_consistency": ("game24-chain", {"strategy": SelfConsistency(n=6)}),
+    "self_consistency": ("game24-chain", {"strategy": SelfConsistency(n=12)}),
 }
 
 

@@ -12,7 +12,7 @@ from rksc_tot.api.solve import solve, stream
 from rksc_tot.api.solve_many import solve_many
 from rksc_tot.api.sync import LoopThread, run_async
 from rksc_tot.verifiers import verifier
-from tests.api.test_solve import make_engine, make_task
+from tests.api.small_task import make_engine, make_task
 from tests.patience import PATIENCE
 
 
