@@ -30,7 +30,7 @@ types: $(COPY)/.made
 tests: $(INSTALLED)
 	$(BIN)/pytest --numprocesses logical --maxprocesses 8 --dist worksteal
 
-# More random programs against the same invariants.
+# More random programs, and more examples of each property test, against the same invariants.
 slow: $(INSTALLED)
 	$(BIN)/pytest -m "slow or hypothesis" --hypothesis-profile=many --numprocesses logical --maxprocesses 8 --dist worksteal
 

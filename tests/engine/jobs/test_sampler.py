@@ -37,6 +37,12 @@ def test_filters_keep_what_they_say(settings, expected):
     assert kept(**settings) == expected
 
 
+def test_temperature_0_takes_the_likeliest_token():
+    tokens, logprobs = draw(LOGITS[:, [3, 0, 2, 1]], [0.0, 0.99], Sampling(temperature=0))
+    assert tokens == [1, 1]
+    assert logprobs == pytest.approx([np.log(0.5)] * 2)
+
+
 def test_temperature_scales_log_odds():
     scaled = filtered(LOGITS, Sampling(temperature=0.5))[0]
     assert float(scaled[0] - scaled[1]) == pytest.approx(np.log(4.0), rel=1e-5)
