@@ -95,6 +95,12 @@ def test_dfs_stops_at_the_first_solutions_it_was_asked_for():
     assert run(DFS(k=16, max_solutions=9), value, letters("ab")).answer == "ba"
 
 
+def test_dfs_prunes_a_state_whose_score_equals_the_threshold():
+    result = run(DFS(k=16, threshold=0.5), Values(a=0.5, b=0.5), letters("ab"))
+    assert result.answer is None
+    assert [node.pruned for node in result.tree if node.depth] == ["value 0.5 is not above 0.5"] * 2
+
+
 def test_dfs_goes_deep_without_recursion():
     before = sys.getrecursionlimit()
     sys.setrecursionlimit(320)  # a frame a thought would be more
