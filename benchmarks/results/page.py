@@ -19,7 +19,7 @@ from benchmarks.results.runs import DOCS, all_runs, carry_out, kept_figures
 PREFACE = """\
 # Results
 
-Written by `python -m benchmarks results` from [figures](figures), which has every figure with machine, versions and date.
+Written by `python -m benchmarks results` from [figures](figures), which has every figure with machine, versions and date. \
 Numbers in brackets are 95 % intervals; ratios of times come from one interleaved run. A *mark* is what a figure was to reach."""
 
 SECTIONS = (*games.SECTIONS, *speed.SECTIONS, *memory.SECTIONS, *real_models.SECTIONS)
