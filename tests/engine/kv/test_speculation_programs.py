@@ -109,7 +109,7 @@ def test_drafting_does_not_change_output(make, plainly, policy):
     assert reduced > 30
 
 
-@pytest.mark.parametrize("seed", seeds(6, 60))
+@pytest.mark.parametrize("seed", seeds(3, 60))
 def test_drafting_does_not_change_output_under_any_settings(make, seed):
     rng, seed = random.Random(100 + seed), 100 + seed
     options = {"max_batch_tokens": rng.choice((1, 2, 7, 64, 2048))}
@@ -125,7 +125,7 @@ def test_drafting_does_not_change_output_under_any_settings(make, seed):
     assert found[0] == wanted[0]
 
 
-@pytest.mark.parametrize("seed", seeds(2, 30))
+@pytest.mark.parametrize("seed", seeds(1, 30))
 def test_concurrent_programs_and_cancellations_do_not_change_output(make, seed):
     rng = random.Random(seed)
     seeds = [rng.randrange(1000) for _ in range(rng.randint(2, 4))]
