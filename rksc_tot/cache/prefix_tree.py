@@ -99,6 +99,7 @@ class PrefixTree:
         """
         if alone and not at.children and not at.handles and at.parent is not None:
             at.tokens.append(token)
+            at.end += 1
             at.logits = at.states = None
             return at
         return self.walk(at, (token,))
@@ -188,6 +189,8 @@ class PrefixTree:
             parent = segment.parent
             if parent is None or parent.children.get(segment.tokens[0]) is not segment or segment.start != parent.end:
                 raise CacheError("a segment hangs in the wrong place")
+            if segment.end != segment.start + len(segment.tokens):
+                raise CacheError("a segment does not know where it ends")
             if segment.pins < sum(child.pins for child in segment.children.values()):
                 raise CacheError("a path is pinned below but not above")
             here = segment.prompts - sum(child.prompts for child in segment.children.values())

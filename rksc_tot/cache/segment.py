@@ -26,6 +26,8 @@ class Segment:
         Token ids.
     start
         Position of the first token.
+    end
+        Position after the last token.
     kv
         The KV of the tokens.
     children
@@ -60,6 +62,7 @@ class Segment:
 
     __slots__ = (
         "children",
+        "end",
         "entropy",
         "handles",
         "id",
@@ -85,6 +88,7 @@ class Segment:
         self.parent = parent
         self.tokens = tokens
         self.start = start
+        self.end = start + len(tokens)
         self.kv = SegmentKV()
         self.children: dict[int, Segment] = {}
         self.stored_children: dict[Segment, None] = {}
@@ -102,11 +106,6 @@ class Segment:
         self.states: Any = None
 
     # -- the path ----------------------------------------------------------------------------------------------------
-
-    @property
-    def end(self) -> int:
-        """Position after the last token."""
-        return self.start + len(self.tokens)
 
     def lineage(self) -> list[Segment]:
         """The segments of the path, from the first to this one."""
