@@ -66,7 +66,7 @@ def test_attention_changes_no_text_and_is_not_measured_unless_it_weighs():
         assert [n.text for n in other.tree] == [n.text for n in plain.tree]
 
 
-def test_a_route_that_does_not_show_attention_is_refused(monkeypatch):
+def test_a_route_that_does_not_show_attention_is_refused(monkeypatch, fresh_probe):
     whole = KeySet.bias  # without the window it is wrong, so the probe takes the other route
     monkeypatch.setattr(KeySet, "bias", lambda self, window, *rest: whole(self, None, *rest))
     tokenizer = byte_tokenizer()
