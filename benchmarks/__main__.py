@@ -32,12 +32,12 @@ def command(name: str) -> Callable[..., None]:
 
 
 def start(arguments: list[str]) -> None:
-    """List the benchmarks, or run the one that is named first."""
+    """List the benchmarks, or run the benchmark named by the first argument."""
     if not arguments or arguments[0] in ("--help", "-h"):
         print("python -m benchmarks NAME [--json] [--quick] [--help]\n")
         for name in BENCHMARKS:
             print(f"  {name:14}{summary(name)}")
-        print(f"\n  {RESULTS:14}Run them all and write docs/results.md.")
+        print(f"\n  {RESULTS:14}Runs all benchmarks and writes docs/results.md.")
         return
     name, *options = arguments
     if name not in (*BENCHMARKS, RESULTS):

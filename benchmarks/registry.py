@@ -1,4 +1,4 @@
-"""The benchmarks by name, and what each says of itself. A benchmark is imported when it is run."""
+"""The benchmarks by name, with their explanations. A benchmark is imported only when it runs."""
 
 from __future__ import annotations
 
@@ -42,5 +42,5 @@ def explanation(name: str) -> str:
 
 
 def summary(name: str) -> str:
-    """The first line of that."""
+    """The first line of a benchmark's explanation."""
     return explanation(name).partition("\n")[0]

@@ -1,19 +1,24 @@
-"""What taking over KV from another wording saves and costs: word problems of our own, eight wordings each.
+"""Savings and errors of prompt reuse (ASKS): word problems of our own, each in eight prompt variants.
 
-``python -m benchmarks prompt_reuse --model FOLDER [--json] [--quick] [--variants N]``. Without a model a tiny one of
-random weights
-runs through the same, and its figures mean nothing.
+``python -m benchmarks prompt_reuse --model FOLDER [--json] [--quick] [--variants N]``. Without a model, a tiny model of random
+weights runs the same work; its figures mean nothing.
 
-Every problem is asked in all wordings. The first lends its KV of the problem to the others, which compute their own words only,
-and the first few tokens of the problem (``by_recompute``); each is also computed exactly. Problems are dealt into three parts:
-audits of the first give the harm of each wording, thresholds are set on the second, figures come from the third. All of it is
-repeated for twenty ways to deal, and averaged.
+Every problem is asked in all prompt variants. The first variant is the reference: the others reuse its KV of the problem, and
+compute only their own words and the first few tokens of the problem (``by_recompute``). Each variant is also computed exactly.
+Problems are split into three parts: audits on the first part estimate the harm of each variant, thresholds are set on the second
+part, and figures come from the third. Figures are means over twenty random splits.
 
-``reuse``: prompt tokens that were not computed, over all prompt tokens of all branches, the lender's own not counted; a branch
-that was sent back counts as nothing re-used. ``top1_agreement``, ``kl``: of the branches that were kept. Spearman's
-``gate_rank_correlation``: of a gate's value, sign turned, and the KL of all branches. The headline's threshold is the loosest
-with 99 % agreement on the second part. ``certified``: what Learn-then-Test promises instead, with confidence 95 %, if branches
-were independent, which those of one problem are not. ``curve``: by the share of branches kept on the second part.
+================================== ================================================================================
+``reuse``                          prompt tokens that were not computed, over all prompt tokens of all branches, without
+                                   those of the reference; a rejected branch reuses no token
+``top1_agreement``, ``kl``         of the accepted branches
+``gate_rank_correlation``          Spearman's correlation of a gate's negated value and the KL, over all branches
+``certified``                      threshold by Learn-then-Test with confidence 95 %, which assumes independent branches;
+                                   branches of one problem are not independent
+``curve``                          by the share of branches accepted on the second part
+================================== ================================================================================
+
+The headline's threshold is the loosest with 99 % agreement on the second part.
 """
 
 from __future__ import annotations
@@ -30,7 +35,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from benchmarks.common.report import Quick, Report
-from benchmarks.quality.prompt_variants import LONG, SHORT, WORDINGS, ProblemVariant, variant
+from benchmarks.quality.prompt_variants import LONG, SHORT, VARIANTS, PromptVariant, with_other_numbers
 from rksc_tot.core.task import Prompt
 from rksc_tot.engine import TransformersEngine
 from rksc_tot.engine.base import Account
@@ -47,11 +52,11 @@ SHORTLY = ("reuse_asks", "top1_agreement", "kl", "kept", "flips")
 
 
 class Branch(NamedTuple):
-    """One prompt that took KV over. ``reused``: tokens not computed, the ``exact`` head included."""
+    """One prompt that reused KV. ``reused``: tokens that were not computed, with the ``exact`` shared prefix."""
 
     problem: int
     long: bool
-    wording: str
+    variant: str
     tokens: int
     exact: int
     reused: int
@@ -61,7 +66,7 @@ class Branch(NamedTuple):
 
 
 def measure(branches: dict[int, list[Branch]]) -> dict[str, Any]:
-    """All figures, from the branches by how many first tokens of the problem were computed all the same."""
+    """All figures. ``branches``: by the number of first tokens of the problem that are computed."""
     usual = PromptReuse(threshold=0)
     found = {
         recompute: _mean([_split(measured, seed, usual.gate) for seed in range(SPLITS)])
@@ -79,7 +84,7 @@ def measure(branches: dict[int, list[Branch]]) -> dict[str, Any]:
 
 
 def _split(branches: Sequence[Branch], seed: int, gate: ReuseGate) -> dict[str, Any]:
-    """The figures of one way to deal the problems into three parts."""
+    """The figures of one split of the problems into three parts."""
     problems = sorted({b.problem for b in branches})
     random.Random(seed).shuffle(problems)
     first, second = (round(len(problems) * share) for share in (PARTS[0], sum(PARTS)))
@@ -90,7 +95,7 @@ def _split(branches: Sequence[Branch], seed: int, gate: ReuseGate) -> dict[str, 
 
 
 def _mean(figures: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The mean of each figure over those that have it; agreement is that of all branches kept together."""
+    """The mean of each figure over the splits that have it. Agreement is computed over all kept branches."""
     merged: dict[str, Any] = {}
     for name in dict.fromkeys(name for found in figures for name in found):
         values = [found[name] for found in figures if found.get(name) is not None]
@@ -104,23 +109,23 @@ def _mean(figures: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 async def collect(engine: TransformersEngine, quick: bool, variants: int) -> dict[int, list[Branch]]:
-    """Every problem in every wording but the first, under each number of tokens computed all the same."""
+    """Every problem in every prompt variant except the first, for each number of first tokens that are computed."""
     account = Account()
-    short, long, wordings = (SHORT[:5], LONG[:2], WORDINGS[1:4]) if quick else (SHORT, LONG, WORDINGS[1:])
+    short, long, prompt_variants = (SHORT[:5], LONG[:2], VARIANTS[1:4]) if quick else (SHORT, LONG, VARIANTS[1:])
     found: dict[int, list[Branch]] = {recompute: [] for recompute in RECOMPUTED}
     for number, problem in enumerate((*short, *long)):
-        for text in (variant(problem, n) for n in range(variants)):
-            reference = engine.open(_prompt(engine, WORDINGS[0], text), account)
-            for wording in wordings:
-                prompt = _prompt(engine, wording, text)
-                exact = engine.open(prompt, account)  # keeps the logits that the audit computes, in the last round
+        for text in (with_other_numbers(problem, n) for n in range(variants)):
+            reference = engine.open(_prompt(engine, VARIANTS[0], text), account)
+            for variant in prompt_variants:
+                prompt = _prompt(engine, variant, text)
+                exact = engine.open(prompt, account)  # keeps the logits that the audit computes in the last round
                 tried = []
                 for recompute in RECOMPUTED:
                     audit = float(recompute == RECOMPUTED[-1])
                     rule = PromptReuse(threshold=None, recompute=recompute, audit=audit, least=1)
                     branch, verdict = await engine.open_variant(prompt, reference, rule, account)
                     if not verdict.kept or verdict.signals is None:
-                        raise RuntimeError(f"a branch was sent back: {verdict.why}")
+                        raise RuntimeError(f"a branch was rejected: {verdict.why}")
                     tried.append((recompute, verdict, verdict.signals, branch.segment.logits.double().log_softmax(-1)))
                     engine.release(branch)
                 wanted = exact.segment.logits.double().log_softmax(-1)
@@ -129,7 +134,7 @@ async def collect(engine: TransformersEngine, quick: bool, variants: int) -> dic
                         Branch(
                             problem=number,
                             long=number >= len(short),
-                            wording=verdict.wording,
+                            variant=verdict.variant,
                             tokens=exact.length,
                             exact=verdict.exact,
                             reused=verdict.exact + verdict.reused,
@@ -144,27 +149,27 @@ async def collect(engine: TransformersEngine, quick: bool, variants: int) -> dic
     return found
 
 
-def _prompt(engine: TransformersEngine, wording: ProblemVariant, problem: str) -> Prompt:
+def _prompt(engine: TransformersEngine, variant: PromptVariant, problem: str) -> Prompt:
     if engine.tokenizer.chat_template:
-        return wording.messages(problem)
-    return f"{wording.system}\n\n{wording.before}{problem}{wording.after}\n"
+        return variant.messages(problem)
+    return f"{variant.system}\n\n{variant.before}{problem}{variant.after}\n"
 
 
 def _harm(audited: Sequence[Branch]) -> dict[str, float]:
-    """What the audits of each wording found."""
+    """The mean harm of each variant, from audits."""
     audits: dict[str, list[tuple[float, float]]] = {}
     for branch in audited:
-        audits.setdefault(branch.wording, []).append((branch.kl, branch.signals.entropy))
+        audits.setdefault(branch.variant, []).append((branch.kl, branch.signals.entropy))
     return {name: mean_harm(found) for name, found in audits.items()}
 
 
 def _informed(branches: Sequence[Branch], harm: dict[str, float]) -> list[Branch]:
-    """The branches as the engine sees them once audits have given it the harm of each wording."""
-    return [b._replace(signals=b.signals._replace(harm=harm.get(b.wording))) for b in branches]
+    """The branches with the harm of their variants set, as the engine has it after audits."""
+    return [b._replace(signals=b.signals._replace(harm=harm.get(b.variant))) for b in branches]
 
 
 def _figures(calibration: Sequence[Branch], held_out: Sequence[Branch], gate: ReuseGate) -> dict[str, Any]:
-    """What one gate keeps of the held-out part, and how all of them rank it."""
+    """The branches that one gate keeps of the held-out part, and the ranking by all gates."""
     gates = [name for name in GATES if all(GATES[name](b.signals) is not None for b in (*calibration, *held_out))]
 
     def outcome(name: ReuseGate, threshold: float, branches: Sequence[Branch] = held_out) -> dict[str, Any]:
@@ -198,7 +203,7 @@ def _value(branch: Branch, gate: ReuseGate) -> float:
 
 
 def _outcome(branches: Sequence[tuple[Branch, bool]]) -> dict[str, Any]:
-    """What is re-used where the branches marked are kept, and how well those do."""
+    """Reuse if the marked branches are kept, and the agreement of these branches."""
     kept = [b for b, keep in branches if keep]
     return {
         "reuse_asks": round(sum(b.reused for b in kept) / max(1, sum(b.tokens for b, _ in branches)), 4),
@@ -211,7 +216,7 @@ def _outcome(branches: Sequence[tuple[Branch, bool]]) -> dict[str, Any]:
 
 
 def _loosest(branches: Sequence[Branch], gate: ReuseGate) -> float:
-    """The loosest threshold under which the branches kept agree as wanted; infinite if there is none."""
+    """The loosest threshold whose kept branches reach the wanted agreement; infinite if there is none."""
     best, flips = math.inf, 0
     for n, branch in enumerate(sorted(branches, key=lambda b: -_value(b, gate)), 1):
         flips += not branch.same
@@ -223,9 +228,9 @@ def _loosest(branches: Sequence[Branch], gate: ReuseGate) -> float:
 def _certified(
     calibration: Sequence[Branch], gate: ReuseGate, delta: float, outcome: Callable[[float], dict[str, Any]]
 ) -> dict[str, Any]:
-    """What the loosest threshold accepted by fixed-sequence testing keeps, or why there is none.
+    """Figures of the loosest threshold that fixed-sequence testing accepts, or the reason why there is none.
 
-    The walk starts with as many of the safest branches as could pass at all. ``accepted``: 1 or 0.
+    Testing starts with the smallest number of safest branches that can pass. ``accepted``: 1 or 0.
     """
     ranked = sorted(calibration, key=lambda b: -_value(b, gate))
     needed = examples_needed(delta, ALPHA)
@@ -256,13 +261,13 @@ def spearman(a: Sequence[float], b: Sequence[float]) -> float:
 
 
 def tiny_engine() -> TransformersEngine:
-    """A model of random weights whose vocabulary is the words of the problems."""
+    """An engine on random weights whose vocabulary is the words of the problems."""
     import torch
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
     split = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Punctuation()])
-    texts = (*SHORT, *LONG, *(text for wording in WORDINGS for text in wording))
+    texts = (*SHORT, *LONG, *(text for variant in VARIANTS for text in variant))
     words = {word for text in texts for word, _ in split.pre_tokenize_str(text)}
     vocabulary = {word: n for n, word in enumerate(["<unk>", "<pad>", "</s>", *sorted(words)])}
     core = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
@@ -280,7 +285,7 @@ def tiny_engine() -> TransformersEngine:
 def main(
     quick: Quick = False,
     model: Annotated[Path | None, typer.Option(exists=True, help="folder of a model; none: random weights")] = None,
-    variants: Annotated[int, typer.Option(min=1, help="how often each problem is asked, with other numbers")] = 1,
+    variants: Annotated[int, typer.Option(min=1, help="copies of each problem, each with other numbers")] = 1,
 ) -> Report:
     """Measure, print the figures."""
     from rksc_tot import load_engine

@@ -1,7 +1,7 @@
-"""Word problems and wordings around them for the benchmark of phrasing reuse; all of them were written for it.
+"""Word problems and prompt variants for the benchmark of prompt reuse, all written for it.
 
-A wording is a system message, a text before the problem and a text after it. The first wording is the reference: its
-prompt lends the KV of the problem to the prompts of the others.
+A prompt variant is a system message, a text before the problem and a text after it. The first variant is the reference: the other
+variants reuse its KV of the problem.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import NamedTuple
 from rksc_tot.core.task import Message
 
 
-class ProblemVariant(NamedTuple):
-    """One way to ask: system message, text before the problem, text after it."""
+class PromptVariant(NamedTuple):
+    """A prompt around a problem: system message, text before the problem, text after it."""
 
     system: str
     before: str
@@ -27,15 +27,15 @@ class ProblemVariant(NamedTuple):
         ]
 
 
-WORDINGS: tuple[ProblemVariant, ...] = (
-    ProblemVariant("You solve word problems.", "Solve this problem step by step.\n\n", "\n\nAnswer:"),
-    ProblemVariant("You are a patient teacher.", "Here is a question:\n\n", "\n\nExplain each step."),
-    ProblemVariant("Be brief.", "Problem:\n\n", "\n\nShow your work."),
-    ProblemVariant("Think before you answer.", "Work out the following.\n\n", "\n\nWhat is the result?"),
-    ProblemVariant("You help pupils with arithmetic.", "A pupil asks:\n\n", "\n\nHow would you solve it?"),
-    ProblemVariant("Answer with care.", "Question:\n\n", "\n\nReason in short steps."),
-    ProblemVariant("You check sums.", "Please read this closely.\n\n", "\n\nGive the number at the end."),
-    ProblemVariant("Mathematics assistant.", "Can you find the answer?\n\n", "\n\nLet us go step by step."),
+VARIANTS: tuple[PromptVariant, ...] = (
+    PromptVariant("You solve word problems.", "Solve this problem step by step.\n\n", "\n\nAnswer:"),
+    PromptVariant("You are a patient teacher.", "Here is a question:\n\n", "\n\nExplain each step."),
+    PromptVariant("Be brief.", "Problem:\n\n", "\n\nShow your work."),
+    PromptVariant("Think before you answer.", "Work out the following.\n\n", "\n\nWhat is the result?"),
+    PromptVariant("You help pupils with arithmetic.", "A pupil asks:\n\n", "\n\nHow would you solve it?"),
+    PromptVariant("Answer with care.", "Question:\n\n", "\n\nReason in short steps."),
+    PromptVariant("You check sums.", "Please read this closely.\n\n", "\n\nGive the number at the end."),
+    PromptVariant("Mathematics assistant.", "Can you find the answer?\n\n", "\n\nLet us go step by step."),
 )
 
 SHORT_TEXT = """
@@ -279,6 +279,6 @@ def _problems(text: str) -> tuple[str, ...]:
 SHORT, LONG = _problems(SHORT_TEXT), _problems(LONG_TEXT)
 
 
-def variant(problem: str, number: int) -> str:
+def with_other_numbers(problem: str, number: int) -> str:
     """The problem with every number raised by ``number``: other tokens, the same story. 0 leaves it as it is."""
     return re.sub(r"\d+", lambda found: str(int(found[0]) + number), problem)

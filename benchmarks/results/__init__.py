@@ -1,1 +1,1 @@
-"""The results page: run the benchmarks, keep their figures in docs/figures, write docs/results.md."""
+"""The results page: runs the benchmarks, keeps their figures in docs/figures, writes docs/results.md."""

@@ -1,4 +1,4 @@
-"""Sections on what the strategies solve, on exactness, and on early exit."""
+"""Sections on solved puzzles, exactness and early exit."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def solved(found: Found) -> list[str]:
     saved = number(100 * bfs.get("prefill_saved", 0))
     return section(
         "The first answer must make 24 from exactly the given numbers, checked in rational arithmetic. *tok*: tokens sampled a"
-        " puzzle, all branches counted. The best-of-n rows use an exact checker to pick a chain; no other row does.",
+        " puzzle, all branches counted. The best-of-n rows use an exact checker to select a chain; no other row does.",
         table("strategy", strategies, list(sets), cell),
         mark("ToT-BFS solves", bfs.get("solved"), least=90),
-        f"It computes {saved} % less prompt-and-path prefill than re-encoding every path would, and no token twice.",
+        f"Its prefill of prompts and paths is {saved} % less than with re-encoding every path, and no token is computed twice.",
     )
 
 
@@ -63,13 +63,13 @@ def exactness(found: Found) -> list[str]:
         " rollbacks.",
         table("route", list(routes), families, cell),
         mark("The largest difference is", worst, most=1e-4),
-        f"The fast attention is chosen for {'all but ' + ', '.join(slow) if slow else 'every family'}.",
-        f"Refused, with the reason: {', '.join(parts(figures, 'refused'))}.",
+        f"The fast route is chosen for {'all but ' + ', '.join(slow) if slow else 'every family'}.",
+        f"Refused with a reason: {', '.join(parts(figures, 'refused'))}.",
     )
 
 
 def labels(found: Found) -> list[str]:
-    """Model × figure: labels against plain forward passes over whole labels."""
+    """Model × figure: label probabilities compared with plain forward passes."""
     runs = {
         name.removeprefix("labels-"): found[name]["figures"] for name in found if name.partition("-")[0] == "labels"
     }
@@ -80,14 +80,14 @@ def labels(found: Found) -> list[str]:
     rows = {names.get(name, name): figures for name, figures in runs.items()}
     worst = max(figures["max_abs_diff"] for figures in runs.values())
     return section(
-        "Label probabilities of the engine against plain forward passes over every whole label: 12 label sets × 3 contexts.",
+        "Label probabilities of the engine compared with plain forward passes over whole labels: 12 label sets × 3 contexts.",
         table("model", list(rows), list(columns), lambda row, column: number(rows[row].get(columns[column]))),
         mark("The largest difference of a probability is", worst, most=1e-4),
     )
 
 
 def early_exit(found: Found) -> list[str]:
-    """Depth × share of layers saved, and the errors."""
+    """Depth × share of layers saved, and errors."""
     if "cgee" not in found:
         return []
     figures = found["cgee"]["figures"]
@@ -98,22 +98,22 @@ def early_exit(found: Found) -> list[str]:
         if name.startswith("cgee-") and found[name]["figures"].get("accepted") == "nothing"
     ]
     return section(
-        f"Exits calibrated on {figures['calibration.problems']} other puzzles; each of the {number(figures['n'])} exited"
-        " questions is also asked in full.",
+        f"Early exit is calibrated on {figures['calibration.problems']} other puzzles. Each of the {number(figures['n'])}"
+        " questions that exit early is also read at full depth.",
         table("", ["layers saved"], [f"depth {depth}" for depth in depths],
               lambda _, column: number(figures[f"layers_saved_by_depth.{column.split()[1]}"])),
-        mark("Layers saved in all:", figures["layers_saved"], least=0.6),
-        mark("Other decisions:", figures["exit_error"], most=0.0037),
-        mark("Upper 95 % bound:", figures["exit_error_upper95"], most=0.01),
-        f"Solved with exits {figures['solved_exit']}, without {figures['solved_full']}.",
-        "Skipping siblings and stopping rivals passed no test and stay off.",
-        f"No rule passed its test on {' and '.join(refusals)}: early exit is refused there." if refusals else "",
+        mark("Share of layers saved over all depths:", figures["layers_saved"], least=0.6),
+        mark("Share of exits with another decision:", figures["exit_error"], most=0.0037),
+        mark("Its upper 95 % bound:", figures["exit_error_upper95"], most=0.01),
+        f"Solved puzzles: {figures['solved_exit']} with early exit, {figures['solved_full']} without.",
+        "No rule to skip siblings or to stop rivals passed its test, so these stay off.",
+        f"No rule passed its test on {' and '.join(refusals)}: early exit stays off there." if refusals else "",
     )  # fmt: skip
 
 
 SECTIONS = (
     ("Does tree search solve more?", solved),
     ("Is tree decoding exact?", exactness),
-    ("Are labels of several tokens read as the model writes them?", labels),
+    ("Are the probabilities of labels with several tokens exact?", labels),
     ("How many verifier layers does early exit save?", early_exit),
 )

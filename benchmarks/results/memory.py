@@ -27,20 +27,21 @@ def sharing(found: Found) -> list[str]:
 
     return section(
         "Recorded search trees replayed through the cache: KV of per-branch copies over the peak of the shared tree, and tokens "
-        "computed again where only half of that peak is allowed.",
+        "computed again with half of that peak as budget.",
         table("task", tasks, ["copies over peak", *policies], cell),
         mark(f"Budget overruns in {number(figures['operations'])} random operations:", figures["overruns"], most=0),
         f"RSBCM recomputes {number(figures['recomputed.rsbcm'])} tokens in all, lru {number(figures['recomputed.lru'])};"
-        f" random eviction is as good ({number(figures['recomputed.random'])}).",
+        f" random eviction is about as good ({number(figures['recomputed.random'])}).",
     )
 
 
 def compression(found: Found) -> list[str]:
-    """Policy × search: peak KV below full retention, and what is solved."""
+    """Policy × search: reduction of peak KV, and change in solved puzzles."""
     if "pressure" not in found:
         return []
     figures = found["pressure"]["figures"]
     policies = ["evict_rsbcm", "arborkv", "arborkv_lossy"]
+    identical = "identical" if figures["lossless_identical"] else "**not identical**"
 
     def cell(policy: str, column: str) -> str:
         prefix = "" if column.startswith("games") else "thoughts."
@@ -49,17 +50,18 @@ def compression(found: Found) -> list[str]:
         return number(value, "×") if name == "peak_reduction" else number(value)
 
     return section(
-        "Peak KV below full retention at equal accuracy (one solved puzzle more or less), and the change in solved puzzles.",
+        "Reduction of peak KV against full retention at equal accuracy (at most one puzzle less is solved), and the change in"
+        " solved puzzles.",
         [*table("policy", policies, COLUMNS, cell), "", "![accuracy against memory](pressure.svg)"],
         mark("ArborKV:", figures.get("peak_reduction.arborkv"), least=4, unit="×"),
-        "Plain leaf-first eviction reaches the same and recomputes less; path policies save next to nothing in a tree.",
-        f"Drafts on compressed KV, verified on all of it: output identical {str(figures['lossless_identical']).lower()} on"
-        f" {figures['branches']} branches a policy; no time is saved on one processor.",
+        "Plain leaf-first eviction reaches the same reduction and recomputes less. Path policies save almost nothing in a tree.",
+        f"Lossless drafts on compressed KV, verified on full KV: the output is {identical} on"
+        f" {figures['branches']} branches a policy. They save no time on one processor.",
     )
 
 
 def paper_finding(found: Found) -> list[str]:
-    """Policy × kept tokens: questions answered on one long path."""
+    """Policy × kept tokens: right answers on one long path."""
     if "pressure" not in found:
         return []
     figures = found["pressure"]["figures"]
@@ -73,15 +75,15 @@ def paper_finding(found: Found) -> list[str]:
         return f"{figures[name]:.2f} ({figures[f'{name}.low']:.2f}–{figures[f'{name}.high']:.2f})"
 
     return section(
-        "Share of questions answered right on one long path of a hand-written recall model, by tokens kept beside the prompt.",
+        "Share of right answers on one long path of a hand-written recall model, by tokens kept besides the prompt.",
         table("policy", policies, [f"{budget} tokens" for budget in budgets], cell),
         f"Random selection with the prompt pinned is at least as good as the others {_holds(figures, budgets)}.",
-        "A fact that is stated once is lost by most of them.",
+        "Most policies lose a fact that is stated once.",
     )
 
 
 def _holds(figures: Figures, budgets: Sequence[str]) -> str:
-    """At which budgets no other policy is better than random selection."""
+    """The budgets at which no other policy is better than random selection."""
     others = ("snapkv", "snapkv_kernel1", "streaming")
 
     def solved(policy: str, budget: str) -> float:

@@ -1,8 +1,8 @@
-"""Write docs/results.md: one claim a section, from the figures in docs/figures.
+"""Write docs/results.md from the figures in docs/figures: one question a section.
 
 ``python -m benchmarks results [--puzzles FILE --rows 901-1000] [--trees FILE] [--model FOLDER …] [--quick] [--only NAME …]``
-runs the benchmarks first; with ``--only none`` it writes the page from the figures that are there. What needs a file or a
-model that is not given is left out.
+runs the benchmarks first. With ``--only none`` it writes the page from the kept figures. Benchmarks that need a missing file or
+model are skipped.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from benchmarks.results.runs import DOCS, all_runs, carry_out, kept_figures
 PREFACE = """\
 # Results
 
-Written by `python -m benchmarks results` from [figures](figures), which has every figure with machine, versions and date. \
-Numbers in brackets are 95 % intervals; ratios of times come from one interleaved run. A *mark* is what a figure was to reach."""
+Written by `python -m benchmarks results` from [figures](figures), which has all figures with machine, versions and date. \
+Numbers in brackets are 95 % intervals. Ratios of times come from one interleaved run. A *mark* is the target of a figure."""
 
 SECTIONS = (*games.SECTIONS, *speed.SECTIONS, *memory.SECTIONS, *real_models.SECTIONS)
 
 
 def write() -> None:
-    """Write docs/results.md, and the plot of ``pressure``, from the figures that are kept."""
+    """Write docs/results.md, and the plot of ``pressure``, from the kept figures."""
     found = kept_figures()
     if "pressure" in found:
         (DOCS / "pressure.svg").write_text(draw(found["pressure"]["figures"]), encoding="utf-8")
@@ -39,12 +39,13 @@ def write() -> None:
 
 def main(
     puzzles: Annotated[Path | None, typer.Option(help="ranked csv with the paper's puzzles")] = None,
-    rows: Annotated[str, typer.Option(help="its rows")] = "901-1000",
+    rows: Annotated[str, typer.Option(help="ranks of the puzzles")] = "901-1000",
     trees: Annotated[Path | None, typer.Option(help="recorded search trees")] = None,
     model: Annotated[list[Path] | None, typer.Option(help="folder of a real model; repeatable")] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="smaller benchmarks, for a look")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="smaller benchmarks, for a preview")] = False,
     only: Annotated[
-        list[str] | None, typer.Option(help="run only this, by its name in docs/figures; repeatable; none: run nothing")
+        list[str] | None,
+        typer.Option(help="run only the run of this name in docs/figures; repeatable; none: run no benchmark"),
     ] = None,
 ) -> None:
     """Run the benchmarks and write docs/results.md."""

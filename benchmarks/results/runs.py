@@ -1,4 +1,4 @@
-"""Which commands the results page is made of, and where the figures of each are kept."""
+"""The runs behind the results page, and the files of their figures."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 
 class BenchmarkRun(NamedTuple):
-    """One command whose last output is a JSON object of figures; ``name``: of its file in docs/figures."""
+    """A command whose last line of output is a JSON object of figures. ``name``: name of its file in docs/figures."""
 
     name: str
     command: list[str]
@@ -24,7 +24,7 @@ class BenchmarkRun(NamedTuple):
 def all_runs(
     puzzles: Path | None, rows: str, trees: Path | None, models: Sequence[Path], quick: bool
 ) -> Iterator[BenchmarkRun]:
-    """Every run that is possible with the given files and models, in the order of the page."""
+    """All runs that the given files and models allow, in order."""
     from_csv = ["--puzzles", str(puzzles), "--rows", rows] if puzzles else []
 
     def benchmark(name: str, *arguments: str) -> BenchmarkRun:
@@ -61,11 +61,11 @@ def carry_out(run: BenchmarkRun) -> None:
 
 
 def figures_file(name: str) -> Path:
-    """Where the figures of a run are kept."""
+    """The file of a run's figures."""
     return DOCS / "figures" / f"{name}.json"
 
 
 def kept_figures() -> dict[str, dict[str, Any]]:
-    """Everything in docs/figures, by the name of its run."""
+    """The contents of docs/figures, by name of the run."""
     files = sorted((DOCS / "figures").glob("*.json"))
     return {file.stem: json.loads(file.read_text(encoding="utf-8")) for file in files}

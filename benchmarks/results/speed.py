@@ -26,19 +26,19 @@ def baselines(found: Found) -> list[str]:
     lengths = parts(figures, "a_over_c")
     columns = [f"prompt {length}" for length in lengths]
     return section(
-        "Time of plain transformers over ours (nothing approximate): 8 branches after a prompt, each verified; SmolLM2-135M "
-        "shape. Texts are equal.",
+        "Time of plain transformers over ours (exact): 8 branches after a prompt, each verified; SmolLM2-135M shape. Texts are "
+        "equal.",
         table(
             "baseline", list(rows), columns, lambda row, column: interval(figures, f"{rows[row]}.{column.split()[1]}")
         ),
-        mark("At 1024 tokens, a over ours", figures.get("a_over_c.1024"), least=8),
-        mark("b1 over ours", figures.get("b1_over_c.1024"), least=5),
-        mark("b2 over ours", figures.get("b2_over_c.1024"), least=2),
+        mark("At 1024 tokens, a over ours:", figures.get("a_over_c.1024"), least=8),
+        mark("b1 over ours:", figures.get("b1_over_c.1024"), least=5),
+        mark("b2 over ours:", figures.get("b2_over_c.1024"), least=2),
     )
 
 
 def peers(found: Found) -> list[str]:
-    """Engine × figure: the same search elsewhere."""
+    """Engine × figure: the same search on other engines."""
     lines: list[str] = []
     for name, run in found.items():
         if name.startswith("peers-"):
@@ -55,7 +55,7 @@ def _peers(model: str, figures: Figures) -> list[str]:
         mark("generate:", figures.get("generate.time_ratio"), least=5, unit="×"),
         mark("Continuous batching:", figures.get("continuous_batching.time_ratio"), least=1.5, unit="×"),
         mark("vLLM on the CPU:", figures.get("vllm.time_ratio"), least=1.5, unit="×"),
-        "A decode step at 8 branches is bound by reading the weights once, which vLLM does as well.",
+        "The time of a decode step at 8 branches is that of reading the weights once, and vLLM reads them once as well.",
     )
 
 
@@ -72,12 +72,12 @@ def many(found: Found) -> list[str]:
         table("workload", loads, list(columns), lambda row, column: number(figures.get(columns[column].format(row)))),
         mark("Embedded model:", figures.get("speedup_32.embedded"), least=6, unit="×"),
         mark("SmolLM2-135M shape:", figures.get("speedup_32.smollm2_shape"), least=2.5, unit="×"),
-        "One search of the embedded model already fills 40 rows a pass, so company adds little; single chains gain most.",
+        "One search on the embedded model already has 40 rows a pass, so other requests add little. Single chains gain most.",
     )
 
 
 def attention(found: Found) -> list[str]:
-    """Prefix × branches: time of the better of two other ways over ours."""
+    """Prefix × branches: time of attention over copied prefixes over ours."""
     if "attention" not in found:
         return []
     figures = found["attention"]["figures"]
@@ -92,52 +92,57 @@ def attention(found: Found) -> list[str]:
         "One decode step of attention: time with the prefix copied to every branch over ours, by prefix length.",
         table("prefix", prefixes, [f"{count} branches" for count in branches], cell),
         mark("At 4096 × 16:", figures.get("over_copy.4096x16"), least=3, unit="×"),
-        mark("Over the better of copy and mask, worst size:", figures.get("over_best_other_min"), least=1, unit="×"),
-        "With few branches a copy, or one masked product, is the faster way; the engine does not switch to it.",
+        mark(
+            "Faster of copy and mask over ours, at the worst size:",
+            figures.get("over_best_other_min"),
+            least=1,
+            unit="×",
+        ),
+        "With few branches, a copy or one masked product is faster. The engine does not switch to it.",
     )
 
 
 def roofline(found: Found) -> list[str]:
-    """Share of the roof that decode and prefill reach."""
+    """Rows × share of the roof that decode and prefill reach."""
     if "roofline" not in found:
         return []
     figures = found["roofline"]["figures"]
     batches = parts(figures, "decode_fraction")
     worst = min(figures[f"decode_fraction.{batch}"] for batch in batches if batch != "1")
     return section(
-        "Share of what the machine's bare matrix products allow, SmolLM2-135M shape.",
+        "Speed of a step as a share of the speed of its matrix products alone, SmolLM2-135M shape.",
         table("", ["decode"], [f"{batch} rows" for batch in batches],
                lambda _, column: interval(figures, f"decode_fraction.{column.split()[0]}")),
-        mark("Decode from 8 rows on:", worst, least=0.6),
+        mark("Decode, lowest share from 8 rows on:", worst, least=0.6),
         mark("Prefill:", figures.get("prefill_fraction"), least=0.8),
     )  # fmt: skip
 
 
 def depth(found: Found) -> list[str]:
-    """Depth × way: seconds to verify every thought of a path."""
+    """Depth × method: tokens computed to verify every thought of a path."""
     if "prm_depth" not in found:
         return []
     figures = found["prm_depth"]["figures"]
     depths = parts(figures, "seconds.ours")
     rows = {"tokens, KV kept": "tokens.ours", "tokens, re-encoded": "tokens.reencoded"}
     return section(
-        "Cost of verifying every thought of a path, by its depth (thoughts of 16 tokens).",
+        "Tokens computed to verify every thought of a path, by depth of the path (thoughts of 16 tokens).",
         table("", list(rows), [f"depth {n}" for n in depths],
                lambda row, column: number(figures.get(f"{rows[row]}.{column.split()[1]}"))),
-        mark("Growth exponent in tokens, KV kept:", figures.get("growth_exponent"), most=1.05),
+        mark("Growth exponent of tokens, KV kept:", figures.get("growth_exponent"), most=1.05),
         f"Re-encoded: {number(figures.get('growth_exponent_reencoded'))}.",
     )  # fmt: skip
 
 
 def overhead(found: Found) -> list[str]:
-    """Nodes × own cost of the search."""
+    """Nodes × time of the search itself."""
     if "scale" not in found:
         return []
     figures = found["scale"]["figures"]
     sizes = parts(figures, "ms_per_node")
     return section(
-        "Own cost of the search on synthetic trees, without a model.",
-        table("", ["ms a node"], [f"{int(size):,} nodes" for size in sizes],
+        "Time of the search itself on synthetic trees, without a model.",
+        table("", ["milliseconds a node"], [f"{int(size):,} nodes" for size in sizes],
               lambda _, column: number(figures[f"ms_per_node.{column.split()[0].replace(',', '')}"])),
         mark("Milliseconds a node:", max(figures[f"ms_per_node.{size}"] for size in sizes), most=0.2),
         mark("Bytes a node:", figures.get("bytes_per_node"), most=2048),

@@ -1,4 +1,4 @@
-"""Markdown tables in two dimensions from figures with dotted names, and sentences about marks."""
+"""Markdown tables from figures with dotted names, and sentences about marks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Figures = Mapping[str, Any]
 
 
 def table(corner: str, rows: Sequence[str], columns: Sequence[str], cell: Callable[[str, str], str]) -> list[str]:
-    """A table whose cells are ``cell(row, column)``; a row without any cell is left out."""
+    """A table whose cells are ``cell(row, column)``; a row without cells is left out."""
     lines = [f"| {corner} | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|"]
     for row in rows:
         cells = [cell(row, column) for column in columns]
@@ -19,7 +19,7 @@ def table(corner: str, rows: Sequence[str], columns: Sequence[str], cell: Callab
 
 
 def number(value: Any, unit: str = "") -> str:
-    """A figure in three significant digits; empty where there is none."""
+    """A figure in three significant digits; empty for None."""
     if value is None:
         return ""
     if isinstance(value, bool | str):
@@ -30,7 +30,7 @@ def number(value: Any, unit: str = "") -> str:
 
 
 def interval(figures: Figures, name: str, unit: str = "") -> str:
-    """A figure with its 95 % interval, where it has one."""
+    """A figure with its 95 % interval, if it has one."""
     if (value := figures.get(name)) is None:
         return ""
     low, high = figures.get(f"{name}.low"), figures.get(f"{name}.high")
@@ -38,13 +38,13 @@ def interval(figures: Figures, name: str, unit: str = "") -> str:
 
 
 def parts(figures: Figures, prefix: str) -> list[str]:
-    """The distinct next parts of the names under ``prefix``, in the order in which they come."""
+    """The distinct next parts of the names after ``prefix``, in order of appearance."""
     found = (name.removeprefix(f"{prefix}.").split(".")[0] for name in figures if name.startswith(f"{prefix}."))
     return list(dict.fromkeys(found))
 
 
 def mark(what: str, value: Any, least: float | None = None, most: float | None = None, unit: str = "") -> str:
-    """One sentence: a figure, the mark it was to reach, and whether it does."""
+    """One sentence: a figure, its mark, and whether it is met."""
     if value is None:
         return f"{what.removesuffix(':')}: not measured."
     bound = f"at least {number(least)}" if least is not None else f"at most {number(most)}"
@@ -53,5 +53,5 @@ def mark(what: str, value: Any, least: float | None = None, most: float | None =
 
 
 def section(intro: str, rows: Sequence[str], *sentences: str) -> list[str]:
-    """What was measured, the table, and the verdict in one paragraph."""
+    """The lines of a section: an introduction, the table, and a paragraph with the verdict."""
     return [intro, "", *rows, "", " ".join(sentence for sentence in sentences if sentence)]

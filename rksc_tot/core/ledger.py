@@ -132,7 +132,7 @@ class ApproximateScores(Diverging):
     Attributes
     ----------
     acted
-        Questions answered from compressed KV, or from KV reused under another wording of the prompt.
+        Questions answered from compressed KV, or from KV that a prompt variant reused.
     audited
         How many of these were also asked on all KV of their path. There are audits only with a compression policy.
     flips
@@ -223,7 +223,7 @@ class Ledger(BaseModel, extra="forbid"):
     rival_stop
         Expansions in which some branches were cut off because another branch was decisive.
     prompt_reuse
-        Prompts that reused the KV of another wording (ASKS).
+        Prompt variants that reused KV of the prompt (ASKS).
     sibling
         Thoughts that were merged with a sibling of other words.
     compression

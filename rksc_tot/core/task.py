@@ -123,7 +123,7 @@ class Task:
         raise NotImplementedError
 
     def prompt_variants(self, problem: Any) -> Sequence[Prompt]:
-        """Other wordings of the prompt. The branches after the root start from the prompt and its variants in turn."""
+        """Other prompts for the same problem. The branches after the root start from the prompt and its variants in turn."""
         return ()
 
     def is_solution(self, problem: Any, path: Path) -> bool:

@@ -13,7 +13,7 @@ from rksc_tot.core.errors import CacheError
 from rksc_tot.engine.attention.plan import Piece
 from rksc_tot.engine.base import Account
 from rksc_tot.engine.jobs.job import Job
-from rksc_tot.engine.scheduler.batch import give_up, schedule
+from rksc_tot.engine.scheduler.batch import schedule, undo_schedule
 from rksc_tot.policies.eviction.rsbcm import RSBCM
 from tests.cache.reference import origin, path
 
@@ -119,7 +119,7 @@ class Books:
     def compute(self):
         """A pass over one or two paths, as the engine makes it; now and then in vain."""
         ends = [*(h.segment for h in self.held), *self.pinned]
-        claims, jobs, evicted = [], [], self.tree.residency.evicted_tokens
+        blocks, jobs, evicted = [], [], self.tree.residency.evicted_tokens
         most, exact, vain = self.rng.choice((1, 2, 3, 99)), self.rng.random() < 0.5, self.rng.random() < 0.2
         chosen = list(dict.fromkeys(self.rng.choices(ends, k=self.rng.choice((1, 1, 2))))) if ends else []
         for segment in [s for at in chosen for s in at.lineage()] if exact else ():
@@ -139,14 +139,14 @@ class Books:
             if taken.isdisjoint(waited):  # no job computes what another one does
                 taken |= waited
                 with suppress(CacheError):
-                    claims.append(schedule(self.tree, job, job.base, most, missing, (), job.account.kv_bytes))
+                    blocks.append(schedule(self.tree, job, job.base, most, missing, (), job.account.kv_bytes))
         before = dict(self.known)
-        for made in claims:
+        for made in blocks:
             self.book(made)
-        for made in claims:
+        for made in blocks:
             self.check_context(made.block, self.keys(made.job.base))
         if vain:
-            give_up(self.tree, claims)
+            undo_schedule(self.tree, blocks)
             for (
                 key,
                 token,

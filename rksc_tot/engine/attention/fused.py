@@ -1,11 +1,11 @@
-"""Attention by the fused operators that torch ships, which also tell the log-sum-exp, so that parts can be joined.
+"""Attention by torch's fused operators, which also return the log-sum-exp, so that parts can be merged.
 
-Attention over several sets of keys is that over each of them, weighted: with outputs ``o_i`` and log-sum-exps ``l_i`` of the
-scores, ``l = log Σ exp l_i`` and ``o = Σ exp(l_i - l) o_i`` (Hydragen, arXiv 2402.05099, section 3.1). Nothing of the size of
-rows times keys is written to memory, and scores are kept in single precision whatever the model computes in.
+Attention over several sets of keys is a weighted sum of attention over each set. With outputs ``o_i`` and log-sum-exps ``l_i`` of
+the scores, ``l = log Σ exp l_i`` and ``o = Σ exp(l_i - l) o_i`` (Hydragen, arXiv 2402.05099, section 3.1). No tensor of rows
+times keys is written to memory, and scores are float32 in all models.
 
-Which operator is a question of the device, the dtype and the sizes of the heads, see :func:`operator_for`. None of them knows a
-soft-cap, and all but the last are private names of torch: the probe at load finds out whether they give what the model gives.
+The operator depends on the device, the dtype and the head sizes, see :func:`operator_for`. No operator has a soft-cap. All but
+the last are private names of torch; the probe at load checks their results against the model's.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ Operator = Literal["flash", "efficient", "cpu", "matmul"]
 
 HALF = (torch.bfloat16, torch.float16)
 HEAD_ALIGNMENT = 8  # elements: 16 bytes of half precision
-BIAS_ALIGNMENT = 16  # elements from row to row, by which the operator reads a bias
+BIAS_ALIGNMENT = 16  # elements; the stride of rows of a bias is a multiple of it
 LSE_FLOOR = torch.finfo(torch.float32).min
 
 
 class Attended(NamedTuple):
-    """What rows got from a set of keys: ``out [..., M, Dv]`` and ``lse [..., M]``, the log-sum-exp of their scores in single
-    precision. A row that sees none of the keys has 0 and -inf.
+    """The result of attention of rows to a set of keys: ``out [..., M, Dv]`` and ``lse [..., M]``, the log-sum-exp of scores in
+    float32. A row that sees no key has 0 and -inf.
     """
 
     out: Tensor
@@ -37,10 +37,10 @@ class Attended(NamedTuple):
 
 
 def operator_for(query: Tensor, value: Tensor, *, masked: bool) -> Operator:
-    """Which operator attends with ``query [..., Dk]`` to ``value [..., Dv]``, with a bias or without.
+    """Choose the operator for ``query [..., Dk]`` and ``value [..., Dv]``, with or without a bias.
 
     ``flash``: CUDA of compute capability 8 on, half precision, no bias, ``Dk == Dv <= 256``. ``efficient``: CUDA otherwise.
-    ``cpu``: where ``Dk == Dv``. ``matmul``: two products and a softmax; anywhere, and where head sizes suit no other.
+    ``cpu``: where ``Dk == Dv``. ``matmul``: two products and a softmax; for all other cases.
     """
     of_query, of_value = query.shape[-1], value.shape[-1]
     if query.device.type == "cpu":
@@ -72,7 +72,7 @@ def attend(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None = None
         out, lse = torch.ops.aten._scaled_dot_product_flash_attention(query, key, value, scale=1.0)[:2]
     elif by == "efficient":
         out, lse = torch.ops.aten._scaled_dot_product_efficient_attention(query, key, value, mask, True, scale=1.0)[:2]
-        lse = lse.narrow(-1, 0, query.shape[2])  # it comes padded
+        lse = lse.narrow(-1, 0, query.shape[2])  # the operator returns padded rows
     else:
         out, lse = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
             query, key, value, attn_mask=mask, scale=1.0
@@ -81,7 +81,7 @@ def attend(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None = None
 
 
 def merge(one: Attended, other: Attended) -> Attended:
-    """Attention to two sets of keys together. A side without keys changes nothing, to the last bit."""
+    """Merge attention to two sets of keys. A side without keys changes no bit."""
     lse = torch.logaddexp(one.lse, other.lse)
     least = lse.clamp_min(LSE_FLOOR)  # so that two empty sides have weight 0, not NaN
     one_share, other_share = ((side.lse - least).exp().unsqueeze(-1) for side in (one, other))
@@ -97,22 +97,22 @@ def attend_group(
     window: int | None = None,
     sinks: Tensor | None = None,
 ) -> Tensor:
-    """Attention of a group's pieces to all their parts, ``[Hk, B, N, Dv]`` in the dtype of ``query``.
+    """Attention of a group's pieces to all parts, ``[Hk, B, N, Dv]`` in the dtype of ``query``.
 
     Parameters
     ----------
     query
-        ``[Hk, B, N, Dk]``, scaled; the ``N = G * R`` rows of a piece are those of one query head after the other.
+        ``[Hk, B, N, Dk]``, scaled; the ``N = G * R`` rows of a piece are ordered by query head.
     keys, values
         A layer's ``[Hk, rows, Dk]`` and ``[Hk, rows, Dv]``.
     window
-        How many positions back a row sees, itself included; None: all.
+        Number of positions that a row sees, its own included; None: all.
     sinks
-        ``[Hk * G]`` logits that take weight and give nothing.
+        ``[Hk * G]`` logits of attention sinks, which take weight but have no value.
     """
-    *shared, private = group.parts  # all pieces are in the private one
+    *shared, private = group.parts  # the private part has all pieces
     _, out, lse = _attend_part(private, group, query, keys, values, window)
-    all_of = Attended(out.float(), lse)  # joined in single precision
+    all_of = Attended(out.float(), lse)  # merged in float32
     if sinks is not None:
         logits = sinks.float().view(len(query), 1, -1, 1).expand(-1, lse.shape[1], -1, group.queries.shape[1])
         all_of = merge(all_of, Attended(torch.zeros_like(all_of.out), logits.reshape(lse.shape)))
@@ -126,7 +126,7 @@ def attend_group(
 def _attend_part(
     part: KeySet, group: PieceGroup, query: Tensor, keys: Tensor, values: Tensor, window: int | None
 ) -> tuple[slice | Tensor, Tensor, Tensor]:
-    """Which pieces are in a part, and what they got from it: ``[Hk, members, N, Dv]`` and ``[Hk, members, N]``."""
+    """The pieces of a part, and their attention to it: ``[Hk, members, N, Dv]`` and ``[Hk, members, N]``."""
     heads, _, n, _ = query.shape
     q = query[:, part.pieces].reshape(heads, part.sets, -1, query.shape[-1])  # [Hk, C, P * N, Dk]
     k, v = (gather(t, part.slots).reshape(heads, part.sets, -1, t.shape[-1]) for t in (keys, values))  # [Hk, C, T, D]
@@ -149,13 +149,13 @@ def _by_matmul(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None) -
 
 
 def _without_blind(out: Tensor, lse: Tensor, bias: Tensor) -> Attended:
-    """What rows that see nothing have; the operators say 0 of both, or what is not even a number."""
+    """Set 0 and -inf for rows that see no key; operators return 0 or NaN for both."""
     blind = bias.amax(-1) == float("-inf")  # [H, M]
     return Attended(out.masked_fill(blind.unsqueeze(-1), 0.0), lse.masked_fill(blind, float("-inf")))
 
 
 def _aligned(bias: Tensor, query: Tensor) -> Tensor:
-    """``bias [H, M, T]`` as operators want it: ``[A, H, M, T]`` in the dtype of ``query``, rows that start where they may."""
+    """``bias [H, M, T]`` as operators need it: ``[A, H, M, T]`` in the dtype of ``query``, with aligned rows."""
     width = bias.shape[-1]
     padded = F.pad(bias.to(query.dtype), (0, -width % BIAS_ALIGNMENT))
     return padded.narrow(-1, 0, width).expand(len(query), -1, -1, -1)

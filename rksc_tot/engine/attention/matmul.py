@@ -1,13 +1,13 @@
 """The two products of attention: queries times keys, and weights times values.
 
-On the CPU in single precision there are two kernels: MKL's batched product, and oneDNN's product of one set at a time, which
-takes about half the time once a set is large. How large a set is depends on the other rows of the pass, so the size may decide
-only where both kernels give the same bits. :func:`scores_choice` and :func:`values_choice` find that out by trying, once for a
-head size and a number of threads. Where the kernels differ, the first of them that agrees with itself in every shape computes
-everything. Where neither does, the size decides and the engine claims nothing (``batch_invariant`` is False).
+In float32 on the CPU there are two kernels: MKL's batched product, and oneDNN's product of one set at a time, which takes about
+half the time for large sets. The size of a set depends on the other rows of the batch, so the size may select the kernel only if
+both kernels give the same bits. :func:`scores_choice` and :func:`values_choice` test that, once for a head size and a number of
+threads. If the kernels differ, the first kernel that gives equal bits in every shape computes all products. If neither does, the
+size selects the kernel, and ``batch_invariant`` is False.
 
-Seen: on an AMD processor both agree, but for values of 8 features; on an Intel processor with AVX-512 they differ from 96
-features on; on MKL's AVX2 path they differ at any size, because MKL's product does not agree with itself.
+Observed: on an AMD processor the kernels agree except for values of 8 features; on an Intel processor with AVX-512 they differ
+from 96 features on; on MKL's AVX2 path they differ at all sizes, because the bits of MKL's product depend on the shape.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ from rksc_tot.engine.attention.plan import LONG_PROMPT, TILE
 
 Kernel = Literal["batched", "onednn"]
 Choice = Literal["size", "batched", "onednn", "unproved"]
-"""Which kernel computes a product: the one its size suggests, always the same one, or none was proved."""
+"""The kernel of a product: selected by size, always one kernel, or ``unproved`` (selected by size without proof)."""
 
 LARGE = 20_000
-"""Rows times keys of a set, from which oneDNN is faster."""
+"""Rows times keys of a set from which oneDNN is faster."""
 MANY_SETS = 48
-"""With more sets than this, calling oneDNN for each takes longer than the batched product."""
+"""With more sets than this, a call of oneDNN for each set takes longer than the batched product."""
 LEAST_ROWS = 4
-"""In products with fewer rows MKL sums in another order. Threads get so many rows each, and while there are fewer than
-:data:`FEW_ROWS`, one thread may get the remainder."""
+"""In products with fewer rows MKL sums in another order. Each thread gets this many rows. With fewer than :data:`FEW_ROWS` rows
+in all, one thread may get the remainder."""
 FEW_ROWS = 12
 LEAST_KEYS = 16
 """In products with fewer keys MKL sums in another order."""
 
 
 def rows_allowed(rows: int) -> bool:
-    """Whether a product may have so many rows."""
+    """Whether a product may have this number of rows."""
     return rows % LEAST_ROWS == 0 or rows >= FEW_ROWS
 
 
 def queries_times_keys(queries: Tensor, keys: Tensor, out: Tensor) -> None:
-    """``out [S, M, T] = queries [S, M, D] @ keys [S, T, D]ᵀ``, all in one precision, float32 at least."""
+    """``out [S, M, T] = queries [S, M, D] @ keys [S, T, D]ᵀ``, all of one dtype, float32 at least."""
     kernel: Kernel = "batched"
     if _has_both_kernels(queries):
         kernel = _kernel(scores_choice(queries.shape[-1], torch.get_num_threads()), queries, keys.shape[1])
@@ -52,10 +52,10 @@ def queries_times_keys(queries: Tensor, keys: Tensor, out: Tensor) -> None:
 
 
 def add_weights_times_values(out: Tensor, weights: Tensor, values: Tensor, step: int) -> None:
-    """``out [S, M, D] += weights [S, M, T] @ values [S, T, D]``, ``step`` keys after the other."""
+    """``out [S, M, D] += weights [S, M, T] @ values [S, T, D]``, ``step`` keys at a time."""
     kernel: Kernel = "batched"
     if _has_both_kernels(weights):
-        kernel = "onednn"  # in products over more keys than a tile, MKL's order depends on how many
+        kernel = "onednn"  # with more keys than a tile, MKL's order depends on their number
         if step <= TILE:
             choice = values_choice(values.shape[-1], torch.get_num_threads())
             kernel = _kernel(choice, weights, min(step, weights.shape[-1]))
@@ -98,18 +98,18 @@ def _linear(rows: Tensor, weight: Tensor) -> Tensor:
 
 # -- which kernels give the same bits ------------------------------------------------------------------------------------
 
-SETS, ROWS = 3, 200  # of the largest product that is tried
+SETS, ROWS = 3, 200  # of the largest test product
 BATCHED_ROWS = (4, 8, *range(12, 26), 28, 31, 36, 40, 48, 49, 64, 100)
 KEYS = (16, 17, 24, 31, 33, 64, 100, TILE)
 ONEDNN_SHAPES = ((1, 4, 16), (2, 4, TILE), (1, 13, 31), (3, 24, 100), (1, 100, 17))
-"""Sets, rows, keys. oneDNN compiles a kernel for each shape, so few are tried."""
+"""Sets, rows, keys of test products. They are few, since oneDNN compiles a kernel for each shape."""
 
 Product = Callable[[Kernel, int, int, int], Tensor]
-"""By a kernel, of so many sets, their last so many rows, and so many keys."""
+"""Takes a kernel and numbers of sets, last rows and keys; returns the product."""
 
 
 def proved(key_size: int, value_size: int) -> bool:
-    """Whether the bits of both products depend on nothing but a row and the keys it sees, for heads of these sizes."""
+    """Whether the bits of both products depend only on a row and its visible keys, for heads of these sizes."""
     threads = torch.get_num_threads()
     choices = scores_choice(key_size, threads), values_choice(value_size, threads)
     return "unproved" not in choices and long_products_agree(value_size, threads)
@@ -117,9 +117,9 @@ def proved(key_size: int, value_size: int) -> bool:
 
 @cache
 def scores_choice(head: int, threads: int) -> Choice:
-    """Which kernel computes queries times keys of ``head`` features on so many threads.
+    """The kernel of queries times keys, for ``head`` features and a number of threads.
 
-    A corner of a product must have the bits that it has in the whole product, whatever its rows, keys, sets and alignment.
+    A part of a product must have the same bits as in the whole product, for all numbers of rows, keys and sets and any alignment.
     """
     queries, keys = _random(SETS, ROWS, head), _random(SETS, TILE, head)
 
@@ -133,9 +133,9 @@ def scores_choice(head: int, threads: int) -> Choice:
 
 @cache
 def values_choice(head: int, threads: int) -> Choice:
-    """Which kernel computes weights times values of ``head`` features on so many threads.
+    """The kernel of weights times values, for ``head`` features and a number of threads.
 
-    Likewise; keys of weight 0 after the others, which are padding, must not matter.
+    Tested like :func:`scores_choice`. Padding, which is keys of weight 0 at the end, must change no bit.
     """
     weights, values, before = _random(SETS, ROWS, TILE).abs(), _random(SETS, TILE, head), _random(SETS, ROWS, head)
 
@@ -155,7 +155,7 @@ def values_choice(head: int, threads: int) -> Choice:
 
 @cache
 def long_products_agree(head: int, threads: int) -> bool:
-    """Whether a row of the product over a long prompt has the same bits however many rows there are."""
+    """Whether the bits of a row of the product over a long prompt are independent of the number of rows."""
     keys = LONG_PROMPT + 76
     weights, values = _random(1, ROWS, keys).abs(), _random(1, keys, head)
 
@@ -169,7 +169,7 @@ def long_products_agree(head: int, threads: int) -> bool:
 
 
 def _choice(product: Product, whole: Callable[[Kernel, int], Tensor]) -> Choice:
-    """``whole``: the product of all rows, as far as ``product`` gives it for so many keys."""
+    """Test both kernels. ``whole``: the product of all rows for a number of keys."""
     kernels: list[Kernel] = ["batched", "onednn"] if torch.backends.mkldnn.is_available() else ["batched"]
     wholes = {kernel: {count: whole(kernel, count) for count in KEYS} for kernel in kernels}
 

@@ -37,7 +37,7 @@ def build(blocks: Sequence[Block], device: torch.device) -> Plan:
 
 
 def _pieces(block: Block, row: int) -> list[Piece]:
-    """A block cut at the tile boundaries of its path."""
+    """Cut a block at the tile boundaries of its path."""
     start, stop = block.start, block.start + len(block.tokens)
     if stop <= tile_end(start, block.prompt):
         return [Piece(block, row, start, block.slots, tile_start(start, block.prompt))]

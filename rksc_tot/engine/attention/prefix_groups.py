@@ -1,4 +1,4 @@
-"""Which ancestors the pieces of a group read together.
+"""Groups pieces by the ancestors that they share.
 
 Ideas: one product for all rows that share a prefix (Hydragen, https://arxiv.org/abs/2402.05099), on every level of the tree and
 split where it forks (DeFT, https://arxiv.org/abs/2404.00242), short nodes merged into others (FastTree, MLSys 2025).
@@ -35,8 +35,8 @@ def group(pieces: Sequence[Piece], device: torch.device) -> PieceGroup:
     """A group of pieces, ordered so that those with common ancestors are neighbours."""
     if any(piece.tile for piece in pieces):
         pieces = sorted(pieces, key=_place)
-    known = [0] * len(pieces)  # up to this position the ancestors of each piece are in a part
-    short: dict[int, list[Shared]] = {}  # prompts, by about how many pieces share one
+    known = [0] * len(pieces)  # up to this position, the ancestors of each piece belong to a part
+    short: dict[int, list[Shared]] = {}  # prompts, by the rounded number of pieces that share one
     parts: list[KeySet] = []
     for found in _shared(pieces, 0, len(pieces), 0):
         known[found.low : found.high] = [found.stop] * (found.high - found.low)
@@ -53,15 +53,15 @@ def _place(piece: Piece) -> tuple[int, bool, list[int], int]:
 
 
 def _shared(pieces: Sequence[Piece], low: int, high: int, done: int) -> Iterator[Shared]:
-    """The keys that are worth reading together, of paths that are equal up to the tile boundary ``done``; ancestors first.
+    """The keys worth one product, for paths that are equal up to the tile boundary ``done``; ancestors first.
 
-    The prompt is always read by itself for rows after it, since there is a tile boundary at its end.
+    For rows after the prompt, the prompt is always a product of its own, since a tile boundary is at its end.
     """
     while low < high:
         one = pieces[low]
         prompt, stop = one.block.prompt, tile_end(done, one.block.prompt)
         if not done and one.tile >= prompt >= LONG_PROMPT:
-            stop = prompt  # as one product, always
+            stop = prompt  # always one product
         last = low
         while last < high and _goes_on(pieces[last], one, stop):
             last += 1
@@ -81,20 +81,20 @@ def _shared(pieces: Sequence[Piece], low: int, high: int, done: int) -> Iterator
 
 
 def _goes_on(piece: Piece, one: Piece, tile: int) -> bool:
-    """Whether a piece comes after a tile boundary, up to which its path equals that of ``one``."""
+    """Whether a piece begins after a tile boundary, and its path equals that of ``one`` up to there."""
     alike = piece.block.prompt == one.block.prompt and piece.in_prompt == one.in_prompt
     return alike and piece.tile >= tile and _at(piece, tile) is _at(one, tile)
 
 
 def _at(piece: Piece, position: int) -> Segment | None:
-    """The segment that holds the token before a position. Paths with the same segment there are equal up to there."""
+    """The segment with the token before a position. Paths with the same segment there are equal up to that position."""
     lineage = piece.block.lineage
     n = bisect_right(lineage, position - 1, key=_end)
     return lineage[n] if n < len(lineage) else None
 
 
 def _part(pieces: Sequence[Piece], sets: Sequence[Shared], device: torch.device) -> KeySet:
-    """Sets of shared keys as one part: one set after the other, padded to the longest set and to the most pieces."""
+    """Sets of shared keys as one part: sets in order, padded to the longest set and to the largest number of pieces."""
     most = max(one.high - one.low for one in sets)
     contexts = [pieces[one.low].context(one.first, one.stop) for one in sets]
     longest = max(1, *(len(found) for found, _ in contexts))
@@ -144,7 +144,7 @@ def _private(pieces: Sequence[Piece], known: Sequence[int], device: torch.device
 
 
 def _enough(keys: int) -> int:
-    """The least number of keys, at least this many, with which no product of a tile has fewer than :data:`LEAST_KEYS`."""
+    """The smallest number of keys from ``keys`` on with at least :data:`LEAST_KEYS` in the product of each tile."""
     return keys + max(0, LEAST_KEYS - keys % TILE) if keys % TILE else keys
 
 
@@ -170,5 +170,5 @@ def _group(pieces: Sequence[Piece], parts: list[KeySet], device: torch.device) -
 
 
 def as_index(numbers: list[int], device: torch.device) -> slice | Tensor:
-    """The numbers as a slice if they are consecutive, since a slice makes a view; else as a tensor."""
+    """Consecutive numbers as a slice, since a slice makes a view; others as a tensor."""
     return slice(numbers[0], numbers[-1] + 1) if is_run(numbers) else torch.tensor(numbers, device=device)

@@ -1,9 +1,9 @@
-"""Attention over a tree: shared ancestors as one product for all rows that share them, private keys batched, one softmax.
+"""Attention over a tree: one product for shared ancestors of several rows, a batch of private keys, one softmax.
 
 The function is registered with transformers' ``AttentionInterface``; no model code is changed and no kernel is written.
-Query heads that share a key head are folded into the query rows, so keys are never expanded. Sums over keys are taken so that
-they do not depend on which ancestors are shared (see :mod:`rksc_tot.engine.attention.plan`): the normaliser in double
-precision, weights times values tile by tile.
+Query heads that share a key head are folded into the query rows, so keys are never expanded. Sums over keys do
+not depend on shared ancestors (see :mod:`rksc_tot.engine.attention.plan`): the normaliser is summed in double precision, and
+weights times values tile by tile.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from rksc_tot.engine.attention.plan import TILE, KeySet, PieceGroup, Plan
 from rksc_tot.engine.attention.vector_padding import in_whole_vectors
 
 Note = Callable[[Tensor, Tensor, Tensor], None]
-"""Takes slots ``[n]``, the attention of each key head to them ``[Hk, n]``, and how many rows could attend to each ``[n]``."""
+"""Takes slots ``[n]``, the attention of each key head to them ``[Hk, n]``, and the number of rows that see each ``[n]``."""
 
 
 class Tree:
-    """The plan, the arena and scratch memory, which a forward pass hands to the attention function of every layer."""
+    """The plan, the arena and scratch memory: arguments of the attention function in every layer of a pass."""
 
     __slots__ = ("arena", "plan", "scratch")
 
@@ -41,13 +41,13 @@ class Tree:
 
 
 BITS = math.log2(math.e)
-"""Scores are kept in bits, not nats: torch computes powers of two several times as fast as those of e."""
+"""Converts scores from nats to bits: torch computes powers of two several times as fast as powers of e."""
 
 
 class Scratch:
     """Memory for scores, reused by all layers and passes: allocating it takes longer than filling it.
 
-    It grows to the need of the largest group of pieces, up to :data:`MOST`; larger requests are allocated each time.
+    It grows to the size of the largest group of pieces, up to :data:`MOST`; larger requests are allocated each time.
     """
 
     MOST = 64 << 20  # elements
@@ -57,7 +57,7 @@ class Scratch:
         self._used = 0
 
     def reset(self) -> None:
-        """Free all that was taken."""
+        """Free all memory."""
         self._used = 0
 
     def take(self, sets: int, rows: int, keys: int, like: Tensor) -> Tensor:
@@ -72,7 +72,7 @@ class Scratch:
 
 
 def exp2_(scores: Tensor) -> Tensor:
-    """Replace scores from :meth:`Scratch.take`, and the padding behind them, by powers of two, in whole vectors only."""
+    """Replace scores from :meth:`Scratch.take`, and the padding after them, by powers of two, in whole vectors."""
     count = in_whole_vectors(scores.numel())
     scores.as_strided((count,), (1,)).exp2_()
     return scores
@@ -93,13 +93,13 @@ def tree_attention(
 ) -> tuple[Tensor, None]:
     """Store the new keys and values, then attend. Returns ``[1, Q, Hq, Dv]``."""
     if tree is None:
-        raise EngineError("the model does not pass the tree plan on to its attention")
+        raise EngineError("the model does not pass the tree plan to its attention function")
     layer, observed, plan = int(module.layer_idx), tree.arena.attention_stats, tree.plan  # type: ignore[arg-type]
     keys, values = tree.arena.write(layer, key[0, :, : len(plan.slots)], value[0, :, : len(plan.slots)], plan.slots)
     if observed is not None and layer == min(tree.arena.keys):
         observed.forget(plan.slots)
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-    wide = torch.promote_types(query.dtype, torch.float32)  # in half precision a score of 20 would be off by up to 0.06
+    wide = torch.promote_types(query.dtype, torch.float32)  # half precision would round a score of 20 by up to 0.06
     query = query[0].to(wide) * (scale if softcap is not None else scale * BITS)
     note = None if observed is None else partial(observed.note, layer)
     results = [_attend(g, query, keys, values, sliding_window, softcap, s_aux, note, tree.scratch) for g in plan.groups]
@@ -123,7 +123,7 @@ def _attend(
     note: Note | None,
     scratch: Scratch,
 ) -> Tensor:
-    """Attention output of a group's real rows, ``[n, Hq, Dv]``. Each key head has ``N = G * R`` query rows of a piece."""
+    """Attention output of a group's real rows, ``[n, Hq, Dv]``. A piece has ``N = G * R`` query rows for each key head."""
     pieces, width = group.queries.shape
     heads, per = keys.shape[0], query.shape[0] // keys.shape[0]  # Hk, G
     n = per * width
@@ -152,12 +152,12 @@ def _by_products(
 ) -> Tensor:
     """``[Hk, B, N, Dv]``: queries times keys, one softmax over all parts, weights times values.
 
-    ``W >= N``: rows of zeros are added where a piece has fewer than a product needs.
+    ``W >= N``: a piece with fewer rows than a product needs is padded with rows of zeros.
     """
     heads, pieces, whole, _ = q.shape
     scratch.reset()
     parts = [_partial(part, group, q, n, keys, window, softcap, scratch) for part in group.parts]
-    *shared, private = parts  # all pieces are in the private part
+    *shared, private = parts  # the private part has all pieces
     top = private.scores.amax(-1).view(heads, pieces, whole)
     for part in shared:
         part.join(top, part.scores.amax(-1), torch.maximum)
@@ -188,7 +188,7 @@ def _by_products(
 class PartialAttention:
     """Attention of pieces to one part: ``scores [Hk * C, P * W, T]`` in bits, later weights; -inf where a key is hidden.
 
-    ``each``: rows of a piece that take part, ``N`` or ``W``.
+    ``each``: rows of a piece in the product, ``N`` or ``W``.
     """
 
     part: KeySet
@@ -201,17 +201,17 @@ class PartialAttention:
         return self.part.step
 
     def of(self, all_of: Tensor) -> Tensor:
-        """``[Hk * C, P * each, D]``, the part's, of ``[Hk, B, W, D]``."""
+        """The part's rows ``[Hk * C, P * each, D]`` of ``[Hk, B, W, D]``."""
         return _of_part(self.part, self.each, all_of)
 
     def join(self, all_of: Tensor, found: Tensor, how: Callable[..., Tensor]) -> None:
-        """Combine the result of the part's pieces, ``[Hk * C, P * each, …]``, with that of all pieces, ``[Hk, B, W, …]``."""
+        """Combine the result of the part's pieces ``[Hk * C, P * each, …]`` into that of all pieces ``[Hk, B, W, …]``."""
         own = all_of[:, self.part.members, : self.each]
         found = found.view(all_of.shape[0], -1, *own.shape[2:])  # [Hk, C * P, each, …]
         if self.part.real is not None:
             found = found[:, self.part.real]
         how(own, found, out=own)
-        if not isinstance(self.part.members, slice):  # it was a copy
+        if not isinstance(self.part.members, slice):  # the index made a copy
             all_of[:, self.part.members, : self.each] = own
 
     def add_values(self, out: Tensor, values: Tensor) -> None:
@@ -250,18 +250,18 @@ def _partial(
 
 
 def _of_part(part: KeySet, each: int, all_of: Tensor) -> Tensor:
-    """``[Hk * C, P * each, D]`` for a part's pieces, of ``[Hk, B, W, D]``."""
+    """The rows ``[Hk * C, P * each, D]`` of a part's pieces, of ``[Hk, B, W, D]``."""
     return all_of[:, part.pieces, :each].reshape(all_of.shape[0] * part.sets, -1, all_of.shape[-1])
 
 
 def _cap(scores: Tensor, softcap: float) -> Tensor:
-    """Scores in nats, capped, in bits."""
+    """Apply the soft-cap to scores in nats; returns bits."""
     capped: Tensor = torch.tanh(scores / softcap) * (softcap * BITS)
     return capped
 
 
 def _sums(weights: Tensor, step: int) -> Tensor:
-    """``[sets, rows]``: sums over keys, added up tile by tile as values are."""
+    """``[sets, rows]``: sums over keys, tile by tile like values."""
     if step > TILE:
         return weights.sum(-1)
     missing = -weights.shape[-1] % TILE
@@ -275,7 +275,7 @@ def _sums(weights: Tensor, step: int) -> Tensor:
 def _observe(
     note: Note, seen: PartialAttention, group: PieceGroup, weights: Tensor, n: int, window: int | None
 ) -> None:
-    """Report the attention of a group's real rows: ``weights [Hk * C, P * each, T]``."""
+    """Report the attention of a group's real rows to ``note``: ``weights [Hk * C, P * each, T]``."""
     part = seen.part
     pieces, width = group.queries.shape
     heads = len(weights) // part.sets

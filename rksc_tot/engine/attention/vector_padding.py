@@ -1,7 +1,7 @@
 """Padding that keeps pointwise results independent of the batch on the CPU.
 
-torch gives each thread a chunk of the elements. The odd elements at the end of a chunk are computed by other instructions than
-whole vectors, with other last bits. If every chunk is whole vectors, an element's result depends on the element alone.
+torch gives each thread a chunk of the elements. Elements at the end of a chunk that do not fill a vector are computed by other
+instructions, with other last bits. If every chunk consists of whole vectors, an element's result depends on the element alone.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ VECTOR = 32  # elements, two of the widest vectors
 
 
 def steady_rows(rows: int, width: int) -> int:
-    """The least number of rows of ``width`` elements, at least ``rows``, that gives every thread whole vectors."""
+    """The smallest number of rows of ``width`` elements, at least ``rows``, that gives every thread whole vectors."""
     for more in range(rows, rows + VECTOR * torch.get_num_threads()):
         if _whole(more * width):
             return more
@@ -22,7 +22,7 @@ def steady_rows(rows: int, width: int) -> int:
 
 
 def in_whole_vectors(elements: int) -> int:
-    """The least number of elements, at least ``elements``, that gives every thread whole vectors."""
+    """The smallest number of elements, at least ``elements``, that gives every thread whole vectors."""
     elements = -(-elements // VECTOR) * VECTOR
     while not _whole(elements):
         elements += VECTOR

@@ -1,6 +1,6 @@
-"""The contract of an engine: what a search may ask of a language model.
+"""The contract of an engine: the calls that a search makes on a language model.
 
-An engine knows tokens and handles, no task and no tree. A *handle* stands for a token path (prompt, thoughts so far) and,
+An engine works on tokens and handles, not on tasks and trees. A *handle* stands for a token path (prompt, thoughts so far) and,
 while it is resident, for the KV of those tokens. All work of one call is submitted at once, so an engine can put it, and
 the work of other searches, into the same forward passes.
 """

@@ -1,4 +1,4 @@
-"""Who pays for work in an engine, and what the engine has done in all."""
+"""The account of a search, and the totals of an engine."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from rksc_tot.core.ledger import Ledger
 
 @dataclass(slots=True)
 class Account:
-    """Where work is booked, and what may still be spent. None means no limit.
+    """The ledger of a search and its limits in the engine. A limit of None means no limit.
 
     Attributes
     ----------
     ledger
-        Where tokens, passes and KV are booked.
+        Counts tokens, passes and KV.
     tokens_left
         Tokens that may still be sampled.
     deadline
@@ -24,11 +24,11 @@ class Account:
     kv_bytes
         Most bytes of KV that may be resident on this account.
     kv_rows
-        Tokens that are resident on it; kept by the engine.
+        Tokens that are resident on this account; set by the engine.
     run
-        The account of a run of many searches. Sampled tokens are taken from it as well.
+        The account of a run of many searches; sampled tokens are taken from it as well.
     kv_short
-        Whether ``kv_bytes`` kept something from being computed; set by the engine.
+        Whether ``kv_bytes`` cut work short; set by the engine.
     """
 
     ledger: Ledger = field(default_factory=Ledger)
@@ -50,7 +50,7 @@ class Account:
         return self.deadline is not None and time.perf_counter() >= self.deadline
 
     def kv_tokens(self, size: int) -> int | None:
-        """How many tokens of ``size`` bytes may be resident on it; None: any number."""
+        """Most tokens of ``size`` bytes that may be resident on this account; None: no limit."""
         return None if self.kv_bytes is None else self.kv_bytes // size
 
     def draws_on(self, account: Account) -> bool:
@@ -69,7 +69,7 @@ class Account:
 
 
 class Usage(NamedTuple):
-    """What an engine has done and holds, for all searches together.
+    """The totals of an engine, over all searches.
 
     Attributes
     ----------
@@ -80,11 +80,11 @@ class Usage(NamedTuple):
     most_rows
         Most rows of one pass; None without a limit.
     kv_bytes
-        Bytes of KV that are resident now.
+        Bytes of resident KV.
     kv_budget
-        Most bytes of KV that may be; None without a limit.
+        Most bytes of resident KV; None without a limit.
     waiting
-        Requests that are not answered yet.
+        Requests without a result yet.
     """
 
     passes: int

@@ -1,4 +1,4 @@
-"""What every engine refuses, in the same words."""
+"""Checks of requests that all engines share."""
 
 from __future__ import annotations
 
@@ -13,17 +13,19 @@ CLOSED = "the engine is closed"
 
 
 def check_handle(handle: Any, own: bool) -> None:
-    """Raise EngineError unless a handle is the engine's ``own`` and was not released."""
+    """Raise EngineError if a handle belongs to another engine (``own`` is False) or was released."""
     if not own:
-        raise EngineError(f"{handle!r} is not a handle of this engine", hint="use what open, extend and generate gave")
+        raise EngineError(
+            f"{handle!r} is not a handle of this engine", hint="use handles that open, extend or generate returned"
+        )
     if handle.released:
         raise EngineError("this handle was released", hint="keep a node's handle until you are done with the node")
 
 
 def check_layers(requests: Sequence[LabelRequest], name: str, layers: int, reason: str) -> None:
-    """Raise ConfigError if a request looks between the layers of a model that has no such ``layers``, for a ``reason``."""
+    """Raise ConfigError for a request with early exit or a trace, if the model allows neither (0 ``layers``) for ``reason``."""
     if not layers and any(request.exit is not None or request.trace for request in requests):
-        raise ConfigError(f"{name} cannot be looked at between its layers: {reason}", hint="ask without early exit")
+        raise ConfigError(f"{name} allows no reads between its layers: {reason}", hint="ask without early exit")
 
 
 def check_prompt_kv(tokens: int, token_bytes: int, account: Account, limit: int | None = None) -> None:

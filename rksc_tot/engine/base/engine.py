@@ -13,7 +13,7 @@ from rksc_tot.policies.compression.base import CompressionPolicy
 
 
 class Handle(Protocol):
-    """A token path in an engine. Opaque: compare by identity, give back with ``engine.release``."""
+    """A token path in an engine. Opaque: compare by identity, release with ``engine.release``."""
 
     @property
     def length(self) -> int:
@@ -22,22 +22,22 @@ class Handle(Protocol):
 
 
 class PromptReuseVerdict(Protocol):
-    """Whether KV was reused for another wording of a prompt."""
+    """Whether a prompt variant reuses KV of the prompt."""
 
     @property
     def kept(self) -> bool:
-        """Whether the prompt stands on KV of the first wording, so that all that follows is not exact."""
+        """Whether the variant uses KV of the prompt. If so, results after it are not exact."""
         ...
 
     @property
     def why(self) -> str | None:
-        """Why not; None where it does."""
+        """Why no KV is reused; None if KV is reused."""
         ...
 
 
 @runtime_checkable
 class Engine(Protocol):
-    """What :class:`~rksc_tot.search.Search` needs; the transformers engine and the mock engine both satisfy it."""
+    """The calls that :class:`~rksc_tot.search.Search` needs; implemented by the transformers engine and the mock engine."""
 
     @property
     def name(self) -> str:
@@ -46,17 +46,17 @@ class Engine(Protocol):
 
     @property
     def numerics(self) -> Mapping[str, Any]:
-        """What a result depends on besides the seed: dtype, device, attention path, versions."""
+        """The facts that a result depends on besides the seed: dtype, device, attention path, versions."""
         ...
 
     @property
     def layers(self) -> int:
-        """Decoder layers a label request may exit from or trace; 0 if this engine can do neither."""
+        """Decoder layers for early exit and traces of label requests; 0 if this engine supports neither."""
         ...
 
     @property
     def usage(self) -> Usage:
-        """What this engine has done and holds so far; cheap, and never waits for a pass."""
+        """Totals of this engine; cheap, and never waits for a pass."""
         ...
 
     def open(self, prompt: Prompt, account: Account) -> Any:
@@ -68,7 +68,7 @@ class Engine(Protocol):
         ...
 
     async def generate(self, requests: Sequence[GenerateRequest], account: Account) -> list[list[Completion]]:
-        """Completions of each request, ordered by their first branch; every branch stands in exactly one of them."""
+        """Completions of each request, ordered by their first branch; every branch is in exactly one of them."""
         ...
 
     async def label(self, requests: Sequence[LabelRequest], account: Account) -> Sequence[LabelScores | None]:
@@ -76,11 +76,11 @@ class Engine(Protocol):
         ...
 
     def release(self, handle: Any) -> None:
-        """Give a handle back. Its KV stays resident until room is needed."""
+        """Release a handle. Its KV stays resident until room is needed."""
         ...
 
     def rate(self, handle: Any, score: float, depth: int) -> None:
-        """Say what a path is worth: the score of its last thought and how many thoughts it has. Eviction may heed it."""
+        """Rate a path for eviction: the score of its last thought, and its number of thoughts."""
         ...
 
     def close(self) -> None:
@@ -90,23 +90,23 @@ class Engine(Protocol):
 
 @runtime_checkable
 class SharingEngine(Engine, Protocol):
-    """An engine with hidden states and KV of its own, as approximate sharing (ASKS) needs it."""
+    """An engine with access to hidden states and KV, which approximate sharing (ASKS) needs."""
 
     def similarity(self, handle: Any, others: Sequence[Any], alpha: float) -> list[float | None]:
-        """σ (ASKS) between a thought generated with ``states`` and others, None where the states are gone."""
+        """σ (ASKS) between a thought generated with ``states`` and others; None for thoughts without states."""
         ...
 
     async def open_variant(
         self, prompt: Prompt, reference: Any, rule: PromptReuse, account: Account, key: int
     ) -> tuple[Any, PromptReuseVerdict]:
-        """A handle for another wording of a prompt (ASKS, phrasing), and whether it stands on KV of the first wording.
+        """A handle for a prompt variant (ASKS, phrasing), and whether the variant uses KV of the prompt.
 
         Parameters
         ----------
         prompt
             As for :meth:`open`.
         reference
-            An open handle of the first wording, whose KV is reused. It is made resident.
+            An open handle of the prompt whose KV is reused. Its KV is made resident.
         rule
             When reused KV is kept.
         account
@@ -117,13 +117,13 @@ class SharingEngine(Engine, Protocol):
         Returns
         -------
         tuple
-            The handle and the decision. Unless reused KV was kept, the handle is exact and nothing of it is computed yet;
-            otherwise results from this handle on are approximate.
+            The handle and the decision. If reused KV was kept, results from this handle on are approximate. Otherwise the handle
+            is exact and not computed yet.
         """
         ...
 
     async def divergence(self, pairs: Sequence[tuple[Any, Any]], account: Account) -> list[tuple[float, bool] | None]:
-        """How the next token differs after two paths: KL(first || second) in nats, and whether the likeliest is the same.
+        """Compare the next token after two paths: KL(first || second) in nats, and whether the likeliest token is the same.
 
         None where the deadline came first.
         """
@@ -132,7 +132,7 @@ class SharingEngine(Engine, Protocol):
 
 @runtime_checkable
 class CompressingEngine(Engine, Protocol):
-    """An engine that may keep less than all KV of a path."""
+    """An engine that may compress the KV of a path."""
 
     @property
     def compression(self) -> CompressionPolicy | None:
@@ -144,7 +144,7 @@ class CompressingEngine(Engine, Protocol):
         ...
 
     async def against_full(self, handles: Sequence[Any], account: Account) -> list[tuple[float, bool] | None]:
-        """How the next token differs from that on the full KV of a path, as in :meth:`SharingEngine.divergence`.
+        """Compare the next token with that on the full KV of each path, as in :meth:`SharingEngine.divergence`.
 
         Raises CacheError if there is no room for the full KV.
         """

@@ -1,4 +1,4 @@
-"""What an engine is asked, and what it answers."""
+"""Requests to an engine, and their results."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rksc_tot.core.task import Prompt
 from rksc_tot.policies.early_exit.cgee import ExitRule, RivalStop
 
 Finish = Literal["stop", "eos", "length", "budget", "rival"]
-"""Why a text ended: a stop string, the model's end of text, or it was cut off."""
+"""Why a text ended: at a stop string, at the model's end of text, or cut off."""
 
 
 class Sampling(Settings):
@@ -31,7 +31,7 @@ class Sampling(Settings):
 class GenerateRequest:
     """Continue one path with one branch per stream.
 
-    Branches draw from private streams: what a branch writes does not depend on the others.
+    Branches draw from private streams, so the text of a branch does not depend on other branches.
 
     Attributes
     ----------
@@ -42,21 +42,21 @@ class GenerateRequest:
     sampling
         How tokens are drawn.
     max_tokens
-        Most tokens that a branch writes.
+        Most tokens of a branch.
     stop
         Strings that end a branch.
     keep_stop
-        Whether the stop string stays on the path. Then a branch that ended its text (``eos``) is closed with the first stop
-        string, so that the next thought begins as after any other.
+        Whether the stop string stays on the path. If so, a branch that ends with end of text (``eos``) is closed with the first
+        stop string, so that the next thought begins like any other.
     skip_blank
-        Whether stop strings that a branch begins with, and white space between them, do not end it. Their tokens stay on the
-        path and count as sampled; the text begins after them.
+        Whether stop strings at the start of a branch, and white space between them, are skipped. Their tokens stay on the path
+        and count as sampled; the text begins after them.
     suffix
-        Appended to the path before generating (proposals). Nothing of such a reply is kept, and completions have no handle.
+        Appended to the path before generating (proposals). No KV of such a reply is kept, and completions have no handle.
     states
         Whether to keep the hidden states that :meth:`SharingEngine.similarity` compares.
     rivals
-        When branches that still run may stop because one that has ended is decisive. They finish as ``rival``.
+        The rule by which a finished branch ends branches that still run. They finish as ``rival``.
     """
 
     handle: Any
@@ -71,7 +71,7 @@ class GenerateRequest:
     rivals: RivalStop | None = None
 
     def __post_init__(self) -> None:
-        """Refuse values that no engine could use."""
+        """Refuse invalid values."""
         if self.max_tokens < 1:
             raise ConfigError(f"max_tokens is {self.max_tokens}", hint="use at least 1")
         if not self.streams or not all(0 <= key < 1 << 128 for key in self.streams):
@@ -82,22 +82,22 @@ class GenerateRequest:
 
 
 class Completion(NamedTuple):
-    """A text that one or more branches wrote.
+    """A text of one or more branches.
 
     Attributes
     ----------
     text
-        What was written, without the stop string and without those it began with (``skip_blank``).
+        The text, without the stop string and without skipped stop strings at its start (``skip_blank``).
     tokens
-        What the handle holds beyond its parent.
+        Tokens of the handle's path beyond its parent.
     logprobs
-        Of each of these tokens the model's own log-probability (temperature 1, no filter), in nats. Where a stop string cuts
-        inside a token, ``tokens`` and ``logprobs`` are those of the kept text, not of the sampled token. Of the stop string
-        that closes an ``eos`` the first token has the log-probability of the end of text, the others 0.
+        Log-probability of each of these tokens (temperature 1, no filter), in nats. If a stop string cuts inside a token,
+        ``tokens`` and ``logprobs`` are those of the kept text, not of the sampled token. If a stop string closes an ``eos``,
+        its first token has the log-probability of the end of text, and its other tokens have 0.
     finish
         Why the text ended. ``length``, ``budget`` and ``rival`` mean that it was cut off.
     branches
-        Which branches (indices into ``streams``) wrote exactly this.
+        Indices into ``streams`` of the branches with exactly these tokens.
     handle
         The path after this text; owned by the caller.
     exact
@@ -115,7 +115,7 @@ class Completion(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LabelRequest:
-    """Ask which label comes next after a question. Nothing of it stays in the cache.
+    """Label probabilities after a question. No KV of the question stays in the cache.
 
     Attributes
     ----------
@@ -126,12 +126,12 @@ class LabelRequest:
     labels
         The labels to choose from.
     exit
-        When the pass may stop before the last layer; None: never. Ignored where KV is not exact, since no rule was
-        calibrated for that. Needs an engine whose :attr:`Engine.layers` is above 0.
+        The rule for early exit; None: all layers. Ignored on KV that is not exact, since rules are calibrated on exact KV.
+        Needs an engine whose :attr:`Engine.layers` is above 0.
     trace
-        Whether to report what every layer says, which takes all layers. Needs the same.
+        Whether to report the label probabilities of every layer, which takes all layers. Needs :attr:`Engine.layers` as well.
     audit
-        Whether this is an audit: the full KV of the path is computed on an isolated copy, which is dropped afterwards.
+        Whether this is an audit: full KV of the path is computed on an isolated copy, which is dropped afterwards.
         Needs a :class:`CompressingEngine`.
     """
 
@@ -143,26 +143,26 @@ class LabelRequest:
     audit: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse labels that are no strings."""
+        """Refuse labels that are not strings."""
         labels: Any = self.labels
         if not isinstance(labels, tuple) or not all(isinstance(label, str) for label in labels):
             raise ConfigError(f"labels are {self.labels!r}", hint="give a tuple of strings")
 
 
 class LabelScores(NamedTuple):
-    """The answer to a :class:`LabelRequest`.
+    """The result of a :class:`LabelRequest`.
 
     Attributes
     ----------
     probabilities
-        Of each label, summing to 1 over the labels.
+        Probability of each label; they sum to 1.
     outside
-        The model's probability of anything else, 0..1. None where only the labels were read (under an exit rule).
+        Probability of all other tokens, 0..1. None under an exit rule, which reads only the labels.
     layer
-        After which decoder layer the pass stopped; None: it ran all of them.
+        Decoder layer after which the labels were read, under an exit rule or a trace; else None.
     trace
-        For each layer from the first to the last the label probabilities that the logit lens reads there, in the order of
-        the labels. The last row is ``probabilities``.
+        Label probabilities by the logit lens after each layer, in the order of the labels. The last row equals
+        ``probabilities``.
     exact
         Whether the labels were read from the KV of the full path.
     """

@@ -1,1 +1,1 @@
-"""The kinds of work that the engine runs."""
+"""The kinds of jobs that the engine runs."""

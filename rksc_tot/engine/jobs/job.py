@@ -19,9 +19,9 @@ class ComputedRows(NamedTuple):
     start
         Position of the segment's first token.
     rows
-        How many there are.
+        Number of rows.
     new
-        How many of them are stored for the first time ever.
+        Number of rows whose KV was never stored before.
     """
 
     start: int
@@ -30,7 +30,7 @@ class ComputedRows(NamedTuple):
 
 
 class DraftKV(Protocol):
-    """Compressed copies of paths, from which drafts are decoded (see :mod:`rksc_tot.engine.kv.speculation`)."""
+    """Makes compressed copies of paths for drafts (see :mod:`rksc_tot.engine.kv.speculation`)."""
 
     @property
     def horizon(self) -> int:
@@ -43,37 +43,37 @@ class DraftKV(Protocol):
 
 
 class Job:
-    """Work that ends in a result or an error.
+    """One unit of work, which ends with a result or an error.
 
-    A *running* job pins the paths to its tips: their KV stays resident. A paused job only holds its place in the tree. When room
-    is short its KV may be evicted; it is computed again when the job runs on, with the same outcome.
+    A *running* job pins the paths to its tips, so their KV stays resident. A paused job holds its segments, but their KV may be
+    evicted. It is computed again when the job resumes, with the same result.
 
     Attributes
     ----------
     base
-        The segment at whose end the job begins.
+        The segment after which the job begins.
     tips
-        The segments at whose ends it stands now. A running job pins the paths to them.
+        The segments that end the job's paths now. A running job pins these paths.
     account
         The account that pays.
     payer
-        The account whose resident rows are counted, because they are limited; None: no limit.
+        The account that resident rows are charged to, if its KV is limited; else None.
     prompt_end
-        Position at which the prompt of the path ends.
+        Position of the end of the prompt.
     scratch_from
         Rows from this position on are dropped with the job; None: all rows stay.
     exact
-        Whether the KV of the path is made exact before the job reads from it.
+        Whether the job needs the full KV of its path.
     audit
         Whether this is an audit on an isolated path. Results never depend on it.
     asks
-        Whether its scratch rows are a verifier's question, not a proposal.
+        Whether scratch rows are those of a verifier's question, not of a proposal.
     writes
-        Whether it appends tokens to its paths.
+        Whether the job appends tokens to its paths.
     decoding
-        Whether the rows it wants now are tokens that it has sampled.
+        Whether the next rows are sampled tokens.
     keeps_states
-        Whether it needs the hidden states of the rows that give logits.
+        Whether the job needs the hidden states of the rows that give logits.
     leaves_from
         Rows from this position on may leave a pass before the last layer; None: no row does.
     """
@@ -102,40 +102,40 @@ class Job:
         self.running = False
         tree.hold(base)
 
-    # -- logits it waits for -----------------------------------------------------------------------------------------
+    # -- awaited logits ----------------------------------------------------------------------------------------------
 
     def wanted(self) -> list[Segment]:
-        """Segments that passes must compute next: the tips, unless draft tokens stand after them."""
+        """Segments that passes must compute next: the tips, or the ends of draft tokens after them."""
         return self.tips
 
     def awaited(self) -> Collection[Segment]:
-        """Segments at whose end it needs logits."""
+        """Segments after which the job needs logits."""
         return self.tips
 
     def lacks(self, tip: Segment) -> bool:
-        """Whether a pass must still compute what the job reads at the end of a tip."""
+        """Whether a pass must still compute the logits at a tip."""
         return tip.logits is None or (self.exact and not tip.kv.exact) or (self.keeps_states and tip.states is None)
 
     def ready(self) -> list[Segment]:
-        """Tips from which the job can go on now."""
+        """Tips whose logits are known and from which the job can continue."""
         return [] if any(map(self.lacks, self.tips)) else self.tips
 
-    # -- going on from logits ----------------------------------------------------------------------------------------
+    # -- use of logits -----------------------------------------------------------------------------------------------
 
     def draws(self, ready: Collection[Segment], row: Mapping[Segment, int]) -> Draws:
-        """The tokens it samples now, after ``ready`` tips. ``row``: where the logits of each are in the table."""
+        """The draws after the ``ready`` tips. ``row``: row of each tip in the table of logits."""
         return NO_DRAWS
 
     def advance(
         self, logits: Logits, row: Mapping[Segment, int], tokens: Sequence[int], logprobs: Sequence[float]
     ) -> None:
-        """Go on from the tips that are ready, with the tokens sampled for :meth:`draws`."""
+        """Continue from the ready tips with the tokens sampled for :meth:`draws`."""
         raise NotImplementedError
 
     def layer_question(self, rows: range, exact: bool) -> LayerQuestion | None:
-        """The question it asks between the layers of the pass that computes its tip; None: no question.
+        """The question to be read between the layers of the pass that computes the tip; None: no question.
 
-        ``rows``: those from ``leaves_from`` on; ``exact``: whether they are computed from exact KV.
+        ``rows``: the rows from ``leaves_from`` on; ``exact``: whether they are computed from exact KV.
         """
         return None
 
@@ -144,7 +144,7 @@ class Job:
         raise NotImplementedError
 
     def book(self, computed: Sequence[ComputedRows], exact: bool) -> None:
-        """Book the rows that a pass has computed for it. ``exact``: whether they were computed from exact KV."""
+        """Book the rows that a pass computed for this job. ``exact``: whether they were computed from exact KV."""
         ledger = self.account.ledger
         ledger.compression.book_rows(sum(part.rows for part in computed), exact=exact, audit=self.audit)
         for start, rows, new in () if self.audit else computed:
@@ -158,44 +158,44 @@ class Job:
     # -- room and time -----------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Run, or run on."""
+        """Start or resume: pin the paths."""
         for tip in self.tips:
             self.tree.residency.pin(tip)
             self.tree.drop(tip)
         self.running = True
 
     def pause(self) -> None:
-        """Allow the KV to be evicted, and keep the place."""
+        """Unpin the paths, so that their KV may be evicted; hold the segments."""
         for tip in self.tips:
             self.tree.hold(tip)
             self.tree.residency.unpin(tip)
         self.running = False
 
     def leave(self) -> None:
-        """Give up all tips."""
+        """Release all tips."""
         for tip in self.tips:
             (self.tree.residency.unpin if self.running else self.tree.drop)(tip)
         self.tips = []
 
     @property
     def remaining_tokens(self) -> int:
-        """Tokens that it may still sample."""
+        """Tokens that the job may still sample."""
         return 0
 
     def next_draft(self, copies: DraftKV, jobs: Sequence[Job]) -> Job | None:
-        """A job that drafts its next tokens, if it is time to begin one. ``jobs``: all that run in the engine."""
+        """A job that drafts the next tokens, if a draft is due; else None. ``jobs``: all running jobs of the engine."""
         return None
 
-    def crowd_out(self) -> bool:
-        """Drop tokens that were drafted and not verified, as there is no room for them. False if there are none."""
+    def drop_drafts(self) -> bool:
+        """Drop unverified draft tokens for lack of room. False if there are none."""
         return False
 
     def expire(self) -> None:
-        """End with what there is: the deadline has passed."""
+        """End with the tokens so far, since the deadline has passed."""
         raise NotImplementedError
 
     def outgrow(self) -> None:
-        """End with what there is: its account may hold no more KV."""
+        """End with the tokens so far, since the account may hold no more KV."""
         self.account.kv_short = True
         self.expire()
 
@@ -210,10 +210,10 @@ class Job:
         self.ended, self.error = True, error
 
     def give_back(self) -> None:
-        """Drop the results: the caller has gone."""
+        """Drop the results, since the caller was cancelled."""
 
     def close(self) -> None:
-        """Let go of the tree; drop scratch rows."""
+        """Release all segments; drop scratch rows."""
         self.leave()
         self.tree.drop(self.base)
         if self.scratch_from is not None:

@@ -1,4 +1,4 @@
-"""Jobs that read the next-token distribution after a path: an audit's distribution, and a label question."""
+"""Jobs that read the next-token distribution after a path: for an audit, or for a label question."""
 
 from __future__ import annotations
 
@@ -31,26 +31,26 @@ class Distribution(Job):
         tree.hold(base)
 
     def expire(self) -> None:
-        """End without an answer."""
+        """End with no result."""
         self.end(None)
 
     def advance(
         self, logits: Logits, row: Mapping[Segment, int], tokens: Sequence[int], logprobs: Sequence[float]
     ) -> None:
-        """Read the logits; nothing is drawn."""
+        """End with the distribution; no token is drawn."""
         self.end(self.read(logits, row[self.base]))
 
     def read(self, logits: Logits, row: int) -> object:
-        """What is made of a row of logits: log-probabilities ``[V]`` in double precision."""
+        """Log-probabilities ``[V]`` of a row, in double precision."""
         return logits.logprobs(row)
 
 
 class Labelling(Distribution):
     """One :class:`LabelRequest`.
 
-    The question and the spellings of the labels are scratch on the path. One pass computes the question; where labels have more
-    than one token, a second one computes the inner tokens of all spellings. A label that was decided between the layers of the
-    first pass (*watched*) has no second one.
+    The tokens of the question and of the labels' spellings are scratch on the path. One pass computes the question. If labels
+    have several tokens, a second pass computes the inner tokens of all spellings. With early exit, labels are read between the
+    layers of the first pass. A question that is decided there has no second pass.
 
     Attributes
     ----------
@@ -60,8 +60,8 @@ class Labelling(Distribution):
         Decoder layers of the model.
     exit, trace
         As in the request.
-    watched
-        Whether the labels are to be read between the layers.
+    between_layers
+        Whether labels are read between layers (early exit or trace), in the pass that computes the question.
     nodes
         The segments at whose ends the next token is read, by node of the trie.
     """
@@ -78,14 +78,14 @@ class Labelling(Distribution):
         trie: LabelTrie,
         layers: int,
     ) -> None:
-        """``at``: the end of the path that is asked about."""
+        """``at``: the end of the path that the question follows."""
         super().__init__(tree, tree.walk(at, trie.question), account, prompt_end, at.end, request.audit)
         self.trie = trie
         self.layers = layers
         self.exit = request.exit
         self.trace = request.trace
-        self.watched = self.trace or self.exit is not None
-        self.leaves_from = at.end if self.watched else None
+        self.between_layers = self.trace or self.exit is not None
+        self.leaves_from = at.end if self.between_layers else None
         self.nodes: dict[Prefix, Segment] = {(): self.base}
         for node in trie.nodes[1:]:
             self.nodes[node] = tree.walk(self.nodes[node[:-1]], node[-1:])
@@ -94,12 +94,12 @@ class Labelling(Distribution):
         self._seen: list[Reading] = []
 
     def wanted(self) -> list[Segment]:
-        """The question; once it has been answered, the spellings, longest first, so that one block takes all on the way."""
+        """The question; after its logits are known the spellings, longest first, so that a block includes their prefixes."""
         return [self.base] if self.lacks(self.base) else self.tips[:0:-1]
 
     def lacks(self, tip: Segment) -> bool:
-        """Whether logits are missing. The pass itself answers what is read between its layers."""
-        return self.watched or super().lacks(tip)
+        """Whether a pass is needed: logits are missing, or labels are read between layers."""
+        return self.between_layers or super().lacks(tip)
 
     def advance(
         self, logits: Logits, row: Mapping[Segment, int], tokens: Sequence[int], logprobs: Sequence[float]
@@ -113,26 +113,26 @@ class Labelling(Distribution):
         self._answer(self.layers, shares, outside if inside > 0 else 1.0, exact, trace)
 
     def awaited(self) -> Collection[Segment]:
-        """Nothing while the labels are read between the layers."""
-        return () if self.watched else super().awaited()
+        """No segments while labels are read between layers; else as in :class:`Job`."""
+        return () if self.between_layers else super().awaited()
 
     def layer_question(self, rows: range, exact: bool) -> LayerQuestion | None:
-        """The first tokens of the labels as a question to the layers of a pass."""
-        if not self.watched:
+        """The question that the layer hook of a pass reads: the first tokens of the labels."""
+        if not self.between_layers:
             return None
         return LayerQuestion(
             rows, self.trie.first, self.layers, self.exit, self.trace, exact and not self.base.uses_borrowed_kv
         )
 
     def answer(self, question: LayerQuestion) -> None:
-        """End with what the layers of a pass said, unless more than the first tokens of the labels is to be read."""
+        """End with the reading of a layer, unless labels must be read beyond their first tokens."""
         layer, shares = question.seen[-1]
         if question.left or self.trie.flat:
             trace = tuple(tuple(reading) for _, reading in question.seen) if self.trace else None
             self._answer(layer, shares, question.outside, question.exact, trace)
             return
         self._seen = question.seen[:-1]
-        self.watched, self.leaves_from = False, None
+        self.between_layers, self.leaves_from = False, None
 
     def _answer(
         self,
@@ -142,16 +142,14 @@ class Labelling(Distribution):
         exact: bool,
         trace: tuple[tuple[float, ...], ...] | None,
     ) -> None:
-        """End with label probabilities; note after how many layers they were read, and whether they are those of the
-        full path.
-        """
+        """End with label probabilities. ``layer``: where they were read; ``exact``: whether from full KV."""
         if not self.audit:
             self.account.ledger.book_answer(layer, self.layers, exact=exact)
         labels = dict(zip(self.trie.labels, shares, strict=True))
-        self.end(LabelScores(labels, outside, layer if self.watched else None, trace, exact))
+        self.end(LabelScores(labels, outside, layer if self.between_layers else None, trace, exact))
 
     def close(self) -> None:
-        """Let go of the tree; drop the rows of the spellings and of the question."""
+        """Release all segments; drop the KV of the spellings and of the question."""
         self.leave()
         self.tree.drop(self.base)
         floor = self.scratch_from or 0

@@ -22,21 +22,21 @@ class LayerQuestion:
     Attributes
     ----------
     rows
-        Rows of the question in the pass. They leave when it is decided; the labels are read at the last one.
+        Rows of the question in the pass. They leave the pass when the question is decided. Labels are read at the last row.
     labels
         Token ids of the spellings of each label.
     layers
         Decoder layers of the model.
     exit
-        When the rows may leave before the last layer; None: never.
+        The rule by which rows leave before the last layer; None: rows never leave.
     trace
-        Whether the labels are read after every layer, and ``outside`` after the last.
+        Whether labels are read after every layer, and ``outside`` after the last one.
     exact
-        Whether the rows are computed from the full KV of the path. If not, they do not leave.
+        Whether the rows are computed from the full KV of the path. If not, they never leave.
     seen
         Label probabilities after each layer read so far.
     outside
-        Probability of everything but the labels after the last layer, where the layers are traced.
+        Probability of all other tokens after the last layer; None without a trace.
     """
 
     rows: range
@@ -49,7 +49,7 @@ class LayerQuestion:
     outside: float | None = None
 
     def reads(self, layer: int) -> bool:
-        """Whether the labels are read after this layer."""
+        """Whether labels are read after this layer."""
         return self.trace or layer == self.layers or (self.exit is not None and self.exit.checks(layer))
 
     @property
@@ -59,51 +59,51 @@ class LayerQuestion:
 
     @property
     def left(self) -> bool:
-        """Whether the last layer read is before the model's last; after the pass: whether the rows have left."""
+        """Whether the last layer read is not the model's last. After the pass: whether the rows left early."""
         return bool(self.seen) and self.seen[-1][0] < self.layers
 
     @property
     def broken(self) -> bool:
-        """Whether a probability is NaN."""
+        """Whether a label probability is NaN."""
         return any(math.isnan(p) for _, reading in self.seen for p in reading)
 
 
 class LabelReader:
-    """Reads the labels of all questions of a pass; the rows of decided questions leave."""
+    """Reads labels between layers (early exit) for all questions of a pass; the rows of decided questions leave."""
 
-    def __init__(self, lens: LogitLens, asked: Sequence[LayerQuestion]) -> None:
+    def __init__(self, lens: LogitLens, questions: Sequence[LayerQuestion]) -> None:
         self._lens = lens
-        self._open = list(asked)
+        self._open = list(questions)
 
     def after(self, layer: int, look: Look) -> Collection[int]:
         """See :class:`~rksc_tot.engine.model.layer_hooks.LayerHook`."""
         due: dict[tuple[tuple[int, ...], ...], list[LayerQuestion]] = {}
-        for asked in self._open:
-            if asked.reads(layer):
-                due.setdefault(asked.labels, []).append(asked)
+        for question in self._open:
+            if question.reads(layer):
+                due.setdefault(question.labels, []).append(question)
         leaving: list[int] = []
         for labels, group in due.items():
-            hidden = look([asked.rows[-1] for asked in group])
-            for asked, reading in zip(group, self._lens.probabilities(hidden, labels).tolist(), strict=True):
-                asked.seen.append((layer, reading))
-                if asked.decided:
-                    leaving += asked.rows
-                    self._open.remove(asked)
+            hidden = look([question.rows[-1] for question in group])
+            for question, reading in zip(group, self._lens.probabilities(hidden, labels).tolist(), strict=True):
+                question.seen.append((layer, reading))
+                if question.decided:
+                    leaving += question.rows
+                    self._open.remove(question)
             if layer == len(self._lens.layers):
-                self._read_outside([(n, asked) for n, asked in enumerate(group) if asked.trace], hidden)
+                self._read_outside([(n, question) for n, question in enumerate(group) if question.trace], hidden)
         return leaving
 
     def _read_outside(self, traced: Sequence[tuple[int, LayerQuestion]], hidden: Tensor) -> None:
         if not traced:
             return
         whole = self._lens.all_logits(hidden[[n for n, _ in traced]]).double().softmax(-1)
-        for (_, asked), probabilities in zip(traced, whole, strict=True):
-            inside = float(probabilities[[id for ids in asked.labels for id in ids]].sum())
-            asked.outside = max(0.0, 1 - inside)
+        for (_, question), probabilities in zip(traced, whole, strict=True):
+            inside = float(probabilities[[id for ids in question.labels for id in ids]].sum())
+            question.outside = max(0.0, 1 - inside)
 
 
 class StateKeeper:
-    """Keeps the hidden states after every layer ``[L, H]`` of rows, for the segments that end there."""
+    """Collects the hidden states ``[L, H]`` of rows after every layer, for the segments that end at these rows."""
 
     def __init__(self, rows: Sequence[int], ends: Sequence[Segment]) -> None:
         self._rows = rows
@@ -116,6 +116,6 @@ class StateKeeper:
         return ()
 
     def hand_out(self) -> None:
-        """Store the states on their segments, once the pass is over."""
+        """Store the states on their segments. Call it after the pass."""
         for segment, states in zip(self._ends, torch.stack(self._states, 1), strict=True):
             segment.states = states

@@ -1,7 +1,8 @@
-"""The uniform numbers of many branches at once, each from a private stream.
+"""Uniform random numbers of many branches at once, each branch with a private stream.
 
-The i-th number of a stream is the i-th ``numpy.random.Generator(numpy.random.Philox(key=key)).random()``; making thousands of
-such generators takes longer than drawing from them. Philox4x64-10: Salmon et al. 2011, https://doi.org/10.1145/2063384.2063405.
+The i-th number of a stream is the i-th ``numpy.random.Generator(numpy.random.Philox(key=key)).random()``. Creating thousands
+of such generators takes longer than drawing from them, so all streams are computed together.
+Philox4x64-10: Salmon et al. 2011, https://doi.org/10.1145/2063384.2063405.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ _MULTIPLIERS = np.array([0xD2E7470EE14C6C93, 0xCA5A826395121157], dtype=np.uint6
 _WEYL = np.array([0x9E3779B97F4A7C15, 0xBB67AE8584CAA73B], dtype=np.uint64)
 _LOW = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
-FIRST = 16  # numbers drawn at once to begin with, a multiple of 4
+FIRST = 16  # numbers of the first draw, a multiple of 4
 
 
 class Streams:
-    """``keys``: one of 128 bits for each of ``n`` streams."""
+    """Uniform numbers of ``n`` streams. ``keys``: a key of 128 bits for each stream."""
 
     __slots__ = ("_drawn", "_keys")
 
@@ -29,7 +30,7 @@ class Streams:
         self._drawn = np.empty((len(words), 0))
 
     def __getitem__(self, position: int) -> NDArray[np.float64]:
-        """The numbers ``[n]`` at a position of all streams, in [0, 1)."""
+        """Numbers ``[n]`` in [0, 1), one from each stream, at a position."""
         while position >= self._drawn.shape[1]:
             known = self._drawn.shape[1]
             self._drawn = np.concatenate([self._drawn, self._draw(known, max(FIRST, known))], 1)

@@ -1,8 +1,8 @@
-"""Drawing tokens: one call for all rows of a pass, each branch with a random number of its own.
+"""Samples tokens for all rows of a pass in one call, with one private random number a branch.
 
-A token is drawn by inverting the cumulative distribution *in the order of token ids*: a difference in the last bits of a logit
-moves no boundary by more than itself, whatever else is in the batch. The sum is taken over blocks of tokens first, so that only
-the block a number falls into is summed up token by token, in double precision.
+A token is drawn by inverting the cumulative distribution *in the order of token ids*. A rounding difference in a logit then
+moves every boundary by at most as much. Weights are summed by block first. Only the block that contains the random number is
+summed token by token, in double precision.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PLAIN = Sampling()
 
 
 class Draws(NamedTuple):
-    """Tokens wanted: for each row of ``rows`` one, with the number in [0, 1) beside it in ``uniforms``."""
+    """Requested draws: one token for each entry of ``rows``, with a random number in [0, 1) from ``uniforms``."""
 
     rows: Sequence[int]
     uniforms: NDArray[np.float64]
@@ -34,7 +34,7 @@ NO_DRAWS = Draws((), np.empty(0), PLAIN)
 
 
 class Logits:
-    """Next-token logits ``[n, V]``, and values derived from them, each computed once."""
+    """Next-token logits ``[n, V]``, with cached values derived from them."""
 
     def __init__(self, logits: Tensor) -> None:
         self.table = logits.float()
@@ -46,7 +46,7 @@ class Logits:
 
     @cached_property
     def log_z(self) -> Tensor:
-        """``[n]`` what turns logits into log-probabilities (nats), in double precision; NaN where logits are no numbers."""
+        """``[n]`` log of the normaliser (nats), in double precision; NaN for rows whose logits are not finite."""
         return self._top.double() + self.weights.sums.sum(-1).log()
 
     @cached_property
@@ -73,7 +73,7 @@ class Weights:
         self.sums = self.each.sum(-1).double()
 
     def pick(self, rows: Tensor, uniforms: Tensor) -> Tensor:
-        """Tokens ``[d]`` of ``rows [d]`` at which the cumulative weight passes ``uniforms [d]`` of the whole."""
+        """Tokens ``[d]`` of ``rows [d]`` at which the cumulative weight exceeds the share ``uniforms [d]`` of the total."""
         sums = self.sums[rows].cumsum(-1)  # [d, blocks]
         wanted = uniforms[:, None] * sums[:, -1:]
         block = _passes(sums, wanted)  # [d, 1]
@@ -83,13 +83,13 @@ class Weights:
 
 
 def _passes(cumulative: Tensor, wanted: Tensor) -> Tensor:
-    """Where ``cumulative [d, m]`` first exceeds ``wanted [d, 1]``, at the latest where it reaches its end."""
+    """First index at which ``cumulative [d, m]`` exceeds ``wanted [d, 1]``, at most the index at which it reaches its total."""
     last = torch.searchsorted(cumulative, cumulative[:, -1:].contiguous())
     return torch.minimum(torch.searchsorted(cumulative, wanted, right=True), last)
 
 
 def sample(logits: Logits, draws: Sequence[Draws]) -> tuple[list[list[int]], list[list[float]]]:
-    """Tokens and their log-probabilities (of the unfiltered model, nats) of each of ``draws``."""
+    """Sample a token for each of ``draws``; returns tokens and their log-probabilities (nats, without filters)."""
     by_setting: dict[Sampling, list[Draws]] = {}
     for wanted in draws:
         if wanted.rows:

@@ -1,1 +1,1 @@
-"""What the engine does with KV besides computing it: compress, draft, offload."""
+"""Compression, drafts and offload of KV."""

@@ -1,4 +1,4 @@
-"""Picks the compressor of a policy, and refuses policies that a model cannot run."""
+"""Selects the compressor of a policy, and refuses policies that do not fit a model."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from rksc_tot.policies.compression.base import CompressionPolicy, PathPolicy, Tr
 
 
 def compressor_for(policy: CompressionPolicy, forward: Forward, name: str) -> Compressor:
-    """The compressor that carries out ``policy`` on the model called ``name``.
+    """The compressor that applies ``policy`` to the model called ``name``.
 
     Raises
     ------
     ConfigError
-        If the policy cannot be carried out on this model.
+        If the policy does not fit this model.
     """
     if policy.heeds_attention:
         measure_attention(forward, f"{policy.kind} {policy.called!r}", name)
@@ -39,19 +39,21 @@ def compressor_for(policy: CompressionPolicy, forward: Forward, name: str) -> Co
             )
         return TreeCompressor(policy, forward.arena)
     raise ConfigError(
-        f"{policy.kind} {policy.called!r} is about neither a path nor a tree",
+        f"{policy.kind} {policy.called!r} compresses neither paths nor trees",
         hint="derive it from PathPolicy or TreePolicy",
     )
 
 
 def measure_attention(forward: Forward, policy: str, name: str) -> None:
-    """Have the arena collect attention from now on, for the policy described by ``policy``.
+    """Let the arena collect attention stats from now on, for the policy described by ``policy``.
 
     Raises
     ------
     ConfigError
-        If the attention of the model called ``name`` cannot be seen.
+        If attention stats are not available for the model called ``name``.
     """
     if forward.route != "fast":
-        raise ConfigError(f"{policy} heeds attention, which cannot be seen in {name}", hint="use one that does not")
+        raise ConfigError(
+            f"{policy} needs attention stats, which are not available for {name}", hint="use one that does not"
+        )
     forward.arena.attention_stats = forward.arena.attention_stats or AttentionStats()

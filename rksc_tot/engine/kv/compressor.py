@@ -1,4 +1,4 @@
-"""What carries out a compression policy: the part that policies on paths and policies on trees have in common."""
+"""Base class of compressors, which apply a compression policy to paths or to the tree."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from rksc_tot.policies.compression.base import PathPolicy, TreePolicy, View
 
 @dataclass(slots=True)
 class Choice:
-    """The slots of a segment that a policy chooses from.
+    """The slots of a segment among which a policy selects.
 
     Attributes
     ----------
     segment
-        The segment.
+        The segment whose KV is compressed.
     open
         Indexes of the slots that the policy may drop.
     fixed
-        Indexes of the slots that stay in any case.
+        Indexes of the slots that always stay.
     """
 
     segment: Segment
@@ -36,7 +36,7 @@ class Choice:
 
 
 class Compressor:
-    """Carries out one compression policy on one arena.
+    """Applies one compression policy to one arena.
 
     The policy sees positions and attention. The compressor finds the slots, keeps the tokens that a handle or a branch ends on
     (the next tokens are drawn after them), and moves KV in the arena.
@@ -48,21 +48,21 @@ class Compressor:
         self._ledger = CompressedKV()
 
     def book_on(self, ledger: CompressedKV) -> None:
-        """Book what is dropped from now on in ``ledger``."""
+        """Book the tokens dropped from now on in ``ledger``."""
         self._ledger = ledger
 
     @property
     def rehydrates(self) -> bool:
-        """Whether the full KV of a path is restored before a job goes on from it."""
+        """Whether the full KV of a path is restored before a job continues from it."""
         return False
 
     @property
     def chunk(self) -> int:
-        """Most tokens that are copied for a draft before the copy is compressed."""
+        """Most tokens that are copied for a draft before the next compression of the copy."""
         raise NotImplementedError
 
     def compress(self, residency: Residency, tip: Segment, prompt: int, share: float) -> None:
-        """Compress the path to ``tip``, on which drafts are written.
+        """Compress the path to ``tip``, which is the copy for a draft.
 
         Parameters
         ----------
@@ -80,7 +80,7 @@ class Compressor:
         """Store the entropy of the next-token distributions ``logits [n, V]`` at ``ends``, if the policy needs it."""
 
     def _view(self, choices: Sequence[Choice], prompt: int) -> View:
-        """What the policy sees of the open slots."""
+        """The policy's view of the open slots."""
         positions: list[int] = []
         slots: list[int] = []
         for choice in choices:

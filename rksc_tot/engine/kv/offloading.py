@@ -11,7 +11,7 @@ from rksc_tot.engine.jobs.job import Job
 
 
 class Restorer:
-    """Restores exact KV from one store. :class:`~rksc_tot.cache.offload.arena_offloader.ArenaOffloader` put it there."""
+    """Restores exact KV that :class:`~rksc_tot.cache.offload.arena_offloader.ArenaOffloader` put into a store."""
 
     def __init__(self, store: OffloadStore, residency: Residency, arena: Arena) -> None:
         self.store = store
@@ -19,7 +19,7 @@ class Restorer:
         self.arena = arena
 
     def prefetch(self, job: Job) -> None:
-        """Have the store begin to read the KV that a job will need."""
+        """Let the store begin to read the KV that a job will need."""
         for tip in job.wanted():
             for segment, first in self.residency.missing(tip, job.exact):
                 if record := _record(segment, first):
@@ -28,7 +28,7 @@ class Restorer:
     def fetch(self, job: Job, missing: list[tuple[Segment, int]], limit: int | None) -> None:
         """Copy back KV of a path that is ``missing``, where that is cheaper than computing it.
 
-        ``limit``: tokens that may be resident on the job's account; None: any number.
+        ``limit``: most tokens that may be resident on the job's account; None: no limit.
 
         Raises
         ------
@@ -48,7 +48,7 @@ class Restorer:
                 job.account.ledger.restored_tokens += record.tokens - first
 
     def _restore(self, segment: Segment, record: OffloadedRecord, payer: Payer | None, limit: int | None) -> bool:
-        """Copy a record back; whether the store still had it."""
+        """Copy a record back; False if the store has dropped it."""
         residency, kv, tokens = self.residency, segment.kv, range(record.tokens)
         present = {} if kv.per_head else kv.slots_of(tokens)
         fresh = len(tokens) - len(present)

@@ -16,19 +16,19 @@ from rksc_tot.policies.compression.selection import chosen, selection_rng
 
 
 class PathCompressor(Compressor):
-    """Compresses each path by itself, whenever it has grown by some tokens."""
+    """Compresses each path separately, whenever it has grown by some tokens."""
 
     policy: PathPolicy
 
     @property
     def chunk(self) -> int:
-        """As many tokens as always stay at the end of a path."""
+        """The number of tokens that always stay at the end of a path."""
         return self.policy.recent
 
     def compress_over_budget(self, jobs: Sequence[Job]) -> None:
-        """Compress the paths that have become too long. Paths that a job restores are left alone.
+        """Compress the paths that have become too long, except for paths that a job restores.
 
-        A policy that fails on a path fails its job, and no other.
+        If the policy fails on a path, only the path's job fails.
         """
         full = {s for job in jobs if job.exact and not job.ended for tip in job.tips for s in tip.lineage()}
         for job in jobs:
@@ -43,7 +43,7 @@ class PathCompressor(Compressor):
                 job.fail(error)
 
     def compress(self, residency: Residency, tip: Segment, prompt: int, share: float = 1.0) -> None:
-        """Compress the path to ``tip`` if it is too long. ``share`` is not used: the policy has a budget of its own."""
+        """Compress the path to ``tip`` if it is too long. ``share`` is not used, since the policy has its own budget."""
         if sum(len(s.kv.slots) for s in tip.lineage()) < self.policy.budget + 2 * self.policy.recent:
             return
         lineage = [segment for segment in tip.lineage() if segment.kv.slots]
@@ -69,7 +69,7 @@ class PathCompressor(Compressor):
                 self._keep_by_head(residency, choice, own)
 
     def _choices(self, lineage: Sequence[Segment]) -> list[Choice]:
-        """All slots of a path. The last ``recent`` ones stay, and the last one of a segment that a handle or branch ends on."""
+        """All slots of a path. The last ``recent`` slots stay, and the last slot of segments that a handle or branch ends on."""
         left = self.policy.recent
         found: list[Choice] = []
         for segment in reversed(lineage):
@@ -84,7 +84,7 @@ class PathCompressor(Compressor):
         return found[::-1]
 
     def _keep_by_head(self, residency: Residency, choice: Choice, kept: np.ndarray) -> None:
-        """Move the KV that heads keep, ``kept [L, Hk, k]``, into the first k open slots; drop the other open slots."""
+        """Move the KV that heads keep (``kept [L, Hk, k]``) into the first k open slots; drop the other open slots."""
         slots = [choice.segment.kv.slots[n] for n in choice.open]
         residency.offload(choice.segment)  # before its KV is moved
         if kept.size:
@@ -93,9 +93,9 @@ class PathCompressor(Compressor):
 
 
 def shares(kept: np.ndarray, lengths: Sequence[int]) -> list[int]:
-    """How many tokens each segment of a path keeps where heads keep ``kept [L, Hk, k]``.
+    """Number of tokens that each segment of a path keeps, if heads keep ``kept [L, Hk, k]``.
 
-    The mean over heads, in whole tokens that add up to ``k``: largest remainders, and the later segment among equals.
+    The mean over heads, rounded to whole tokens with sum ``k`` by largest remainders; among equals the later segment.
     """
     bounds = np.cumsum([0, *lengths])
     means = np.histogram(kept, bounds)[0] / (kept.shape[0] * kept.shape[1])

@@ -8,11 +8,10 @@ verify them in one pass on the full KV, keep the tokens that agree, and go on fr
     full path    h h h a a a a a a t ──────────► d d d d d d      one pass gives the logits after t and after every d
     draft copy   h h   a   a   a a   t d d d d d d ▲              drafted on compressed KV; dropped afterwards
 
-A *draft copy* is a copy of the full KV of a path, compressed by the policy. It hangs from an origin of its own, so no exact
-request ever reads it. A draft uses the random numbers of the branches themselves. To verify it, its tokens go through the model
-like any tokens of the path, and the generation draws as always; as long as it draws the drafted tokens, the next logits are
-there already. The output is therefore the same, whatever was drafted. While a draft is written the full path is not in use,
-and may be evicted or offloaded.
+A *draft copy* is a copy of the full KV of a path, compressed by the policy. It has a private root, so no exact request reads it.
+A draft uses the random numbers of the branches. For verification, a pass computes the draft tokens on the full path, and the
+generation draws from the logits as always. While it draws the draft tokens, the next logits are already known. Drafts therefore
+do not change the output. The full path is not in use while a draft is written, so its KV may be evicted or offloaded.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ class DraftCopies:
                 return copies
         except CompressionError as error:
             self._failed = True
-            _log.warning("no token is drafted any more: %s", " ".join(str(error).split()))
+            _log.warning("speculative decoding is off from now on: %s", " ".join(str(error).split()))
         except CacheError:
             pass
         for made in copies:
@@ -77,7 +76,7 @@ class DraftCopies:
             self.tree.discard(copy, 0)
 
     def _copy_path(self, job: Job, tip: Segment) -> Segment:
-        """The copy of a path without its last token, pinned. KV that it lacks is copied from the path, which is resident.
+        """The copy of a path without its last token, pinned. Missing KV is copied from the path, which is resident.
 
         Raises
         ------
@@ -103,7 +102,7 @@ class DraftCopies:
         return at
 
     def _copy(self, job: Job, tip: Segment, copy: Segment, tokens: range) -> None:
-        """Give these tokens of a copy the KV that they have on the path to ``tip``."""
+        """Copy the KV of these tokens from the path to ``tip``."""
         residency = self.tree.residency
         if (limit := job.account.kv_tokens(self.token_bytes)) is not None:
             residency.make_room_within(len(tokens), limit, job.account)

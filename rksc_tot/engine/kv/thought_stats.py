@@ -1,7 +1,7 @@
-"""The prefix tree seen as thoughts, for tree policies.
+"""Statistics of the thoughts in the prefix tree, for tree policies.
 
-A thought lies between two ends of handles. Siblings that begin alike share segments, so a thought may be several segments, and a
-segment may belong to several thoughts.
+A thought lies between the ends of two handles. Siblings with a common beginning share segments, so a thought may have several
+segments, and a segment may belong to several thoughts.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from rksc_tot.cache.segment import Segment
 
 
 class ThoughtStats(NamedTuple):
-    """What is known of the thoughts that a segment belongs to.
+    """Statistics of the thoughts that a segment belongs to.
 
     Attributes
     ----------
     value
-        Score of the best of them; NaN if none is known.
+        Best score of these thoughts; NaN if no score is known.
     entropy
-        Entropy of the next token after the best of them, nats; NaN if it is not known.
+        Entropy of the next token after the best thought, in nats; NaN if unknown.
     below
         Tokens from the end of the segment to the nearest end of a thought.
     distance
@@ -36,7 +36,7 @@ class ThoughtStats(NamedTuple):
 
 
 def thought_stats(tree: SegmentTree) -> dict[Segment, ThoughtStats]:
-    """The stats of all segments, in one walk of the tree."""
+    """Statistics of all segments, in one walk of the tree."""
     segments = list(tree.segments())
     away = _distances(segments)
     found: dict[Segment, ThoughtStats] = {}
@@ -57,7 +57,7 @@ def _distances(segments: list[Segment]) -> dict[Segment, int]:
     ends = [s for s in segments if s.pins > sum(child.pins for child in s.children.values())]
     found = dict.fromkeys(ends, 0)
     queue = deque(ends)
-    while queue:  # nearest first: a step within a thought costs nothing
+    while queue:  # nearest first: a step within a thought has distance 0
         at = queue.popleft()
         for near in (*at.children.values(), at.parent):
             if near is None or near.parent is None:

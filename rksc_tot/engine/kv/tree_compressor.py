@@ -1,4 +1,4 @@
-"""Makes room by compressing thoughts as a tree policy allots, before any thought is evicted."""
+"""Frees KV by compressing thoughts to the allotments of a tree policy, before thoughts are evicted."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class TreeCompressor(Compressor):
 
     @property
     def rehydrates(self) -> bool:
-        """Whether the full KV of a path is restored before a job goes on from it."""
+        """Whether the full KV of a path is restored before a job continues from it."""
         return self.policy.rehydrate
 
     @property
@@ -43,7 +43,7 @@ class TreeCompressor(Compressor):
         return self.WHOLE_PATH
 
     def compress_over_budget(self, jobs: Sequence[Job]) -> None:
-        """Take note of all jobs. Thoughts are compressed only when room is needed."""
+        """Store the running jobs. Thoughts are compressed only when room is needed."""
         self._jobs = jobs
 
     def record_entropy(self, ends: Sequence[Segment], logits: Tensor) -> None:
@@ -55,7 +55,7 @@ class TreeCompressor(Compressor):
                 ends[n].entropy = entropy
 
     def make_room(self, residency: Residency, count: int) -> None:
-        """Compress thoughts until ``count`` slots are free, or as far as the policy goes. Looks at the whole tree."""
+        """Compress thoughts until ``count`` slots are free, or as far as the policy allows. Considers the whole tree."""
         unfinished = self._unfinished(residency)
         stats = {
             segment: found
@@ -83,12 +83,12 @@ class TreeCompressor(Compressor):
                 self._compress(residency, segment, count)
 
     def _allotted(self, blocks: Sequence[ThoughtBlock], budget: int) -> list[int]:
-        """How many tokens the policy allots to each block.
+        """The number of tokens that the policy allots to each block.
 
         Raises
         ------
         CompressionError
-            If the policy fails, or returns no valid allotment.
+            If the policy fails, or returns an invalid allotment.
         """
         name = f"{self.policy.kind} {self.policy.called!r}"
         try:
@@ -107,9 +107,9 @@ class TreeCompressor(Compressor):
         return [int(share) for share in shares]
 
     def _unfinished(self, residency: Residency) -> set[Segment]:
-        """The segments that paused generations have written so far. They are no thoughts yet, so they are not compressed.
+        """The segments of paused generations. They are unfinished thoughts, so they are not compressed.
 
-        They are evicted instead; where the eviction policy spares all held segments, they are compressed like thoughts.
+        They are evicted instead. If the eviction policy never evicts held segments, they are compressed like thoughts.
         """
         if not residency.eviction.policy.evicts_held:
             return set()
@@ -117,7 +117,7 @@ class TreeCompressor(Compressor):
         return {s for job in paused for tip in job.tips for s in tip.lineage() if s.start >= job.base.end}
 
     def _compress(self, residency: Residency, segment: Segment, count: int) -> None:
-        """Keep ``count`` tokens of a segment, those that the policy selects. The end of a handle stays."""
+        """Keep the ``count`` tokens of a segment that the policy selects. The last token of a handle always stays."""
         slots = len(segment.kv.slots)
         fixed = [slots - 1] if segment.handles and ends_with_last_token(segment) else []
         choice = Choice(segment, list(range(slots - len(fixed))), fixed)
@@ -128,7 +128,7 @@ class TreeCompressor(Compressor):
         keep(residency, choice, [int(n) for n in kept])
 
     def _block(self, segment: Segment, stats: ThoughtStats) -> ThoughtBlock:
-        """What the policy sees of a segment."""
+        """The policy's view of a segment."""
         attention = self.arena.attention_stats
         return ThoughtBlock(
             tokens=len(segment.kv.slots),

@@ -1,7 +1,7 @@
 """An engine without a model, for tests, demonstrations and the study of strategies.
 
-A Python function writes the thoughts, and a token is a character. Everything else (stop strings, limits, private random
-streams, handles, the ledger) works as in the real engine.
+A Python function writes the thoughts, and a token is a character. Stop strings, limits, private random streams, handles and the
+ledger work as in the real engine.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class MockEngine:
     Attributes
     ----------
     handles
-        Handles given out and not yet given back.
+        Open handles.
     """
 
     name = "mock"
@@ -78,7 +78,7 @@ class MockEngine:
         self._context = context
         self._alike = alike
         self.layers = layers
-        self._kept: dict[int, MockKV] = {}  # by the id of their account, while it has a handle
+        self._kept: dict[int, MockKV] = {}  # by id of the account, while the account has handles
         self._closed = False
         self._passes = 0
         self._rows = 0
@@ -90,12 +90,12 @@ class MockEngine:
 
     @property
     def handles(self) -> int:
-        """Handles given out and not yet given back."""
+        """Open handles."""
         return sum(len(kept.handles) for kept in self._kept.values())
 
     @property
     def usage(self) -> Usage:
-        """What was done and is held; a character takes a byte."""
+        """Totals of this engine; a character takes a byte."""
         return Usage(self._passes, self._rows, None, self._kv_bytes, None, 0)
 
     def open(self, prompt: Prompt, account: Account) -> MockHandle:
@@ -121,7 +121,7 @@ class MockEngine:
         replies: list[list[Completion]] = []
         try:
             for request in requests:
-                replies.append(self._continue(request, account))  # noqa: PERF401 - those made are given back on error
+                replies.append(self._continue(request, account))  # noqa: PERF401 - on error the handles made so far are released
         except EngineError:
             for completion in (completion for reply in replies for completion in reply if completion.handle):
                 self.release(completion.handle)
@@ -131,7 +131,7 @@ class MockEngine:
     async def label(self, requests: Sequence[LabelRequest], account: Account) -> list[LabelScores | None]:
         """Label probabilities of each request; None where the deadline came first."""
         self._check_open()
-        check_layers(requests, self.name, self.layers, "it was made with layers=0")
+        check_layers(requests, self.name, self.layers, "the mock engine has layers=0")
         for request in requests:
             self._check_room(self._own(request.handle).length + len(render(request.question)))
             trie = label_trie(request)
@@ -141,7 +141,7 @@ class MockEngine:
         return [None if account.late else self._ask(request, account) for request in requests]
 
     def similarity(self, handle: MockHandle, others: Sequence[MockHandle], alpha: float) -> list[float | None]:
-        """What ``alike`` returns."""
+        """σ by the function ``alike``."""
         text = self._own(handle).text
         return [self._alike(text, self._own(other).text) for other in others]
 
@@ -165,7 +165,7 @@ class MockEngine:
         return [None if account.late else (float(not alike), alike) for alike in same]
 
     def release(self, handle: MockHandle) -> None:
-        """Give a handle back. With the last handle of an account all KV of the account is dropped."""
+        """Release a handle. With the last handle of an account, all KV of the account is dropped."""
         self._own(handle).released = True
         kept = handle.kept
         kept.handles.discard(handle)
@@ -173,7 +173,7 @@ class MockEngine:
             del self._kept[id(kept.account)]
 
     def rate(self, handle: MockHandle, score: float, depth: int) -> None:
-        """Do nothing: eviction does not depend on ratings here."""
+        """Do nothing: the mock engine evicts without ratings."""
         self._own(handle)
 
     def close(self) -> None:
@@ -211,7 +211,7 @@ class MockEngine:
         return completions
 
     def _write_thought(self, context: str, rng: random.Random, request: GenerateRequest) -> tuple[str, float]:
-        """What one branch writes; where that is nothing but stop strings to be skipped, and what the writer adds to it."""
+        """The text of one branch. The writer is called again while the text is only stop strings to be skipped."""
         raw, logprob = more, _ = self._model.write(context, rng)
         while request.skip_blank and more and leading_stops(raw, request.stop) == len(raw) < request.max_tokens:
             more, logprob = self._model.write(context + raw, rng)
@@ -221,7 +221,7 @@ class MockEngine:
     def _cut(
         self, raw: str, context: str, request: GenerateRequest, account: Account, needed: Collection[str]
     ) -> tuple[str, str, str, Finish]:
-        """What was sampled, its part that is the text, its part that stays on the path, and why it ended."""
+        """The sampled text, the text of the completion, the text kept on the path, and the reason of the end."""
         room = math.inf if self._context is None else self._context - len(context)
         longest = int(min(len(raw) + 1, request.max_tokens, room))
         end = find_end(raw, 0, request.stop, request.skip_blank)
@@ -236,7 +236,7 @@ class MockEngine:
                 most -= missing
         granted = 0 if late else account.take(most)
         if granted == wanted:
-            close = stop or (*request.stop, "")[0]  # an end-of-text is closed like any other thought
+            close = stop or (*request.stop, "")[0]  # a stop string closes a thought that ended its text
             kept = text + close if request.keep_stop else text
             return text + stop, text[begin:], kept, "stop" if stop else "eos"
         part = (text + stop)[:granted]
@@ -248,10 +248,10 @@ class MockEngine:
         ledger = account.ledger
         ledger.book_question(len(render(request.question)))
         self._count(1, len(render(request.question)), ledger)
-        watched = request.trace or request.exit is not None
+        between_layers = request.trace or request.exit is not None
         asked = request.handle.text, request.question, request.labels
         seen: list[Reading] = []
-        for layer in range(1, self.layers) if watched else ():
+        for layer in range(1, self.layers) if between_layers else ():
             if request.trace or (request.exit is not None and request.exit.checks(layer)):
                 found, _ = self._model.read(*asked, layer)
                 seen.append((layer, found))
@@ -262,7 +262,7 @@ class MockEngine:
         ledger.book_answer(self.layers, self.layers)
         return LabelScores(
             dict(zip(request.labels, found, strict=True)),
-            None if watched and not request.trace else outside,
+            None if between_layers and not request.trace else outside,
             trace=(*(tuple(reading) for _, reading in seen), found) if request.trace else None,
         )
 

@@ -18,7 +18,7 @@ class MockHandle:
     kept
         The KV of the account that the path belongs to.
     released
-        Whether the handle was given back.
+        Whether the handle was released.
     """
 
     __slots__ = ("kept", "released", "text")
@@ -36,14 +36,14 @@ class MockHandle:
 
 
 class MockKV:
-    """The resident characters of one account; shared prefixes count once.
+    """The resident texts of one account; shared prefixes count once.
 
     Attributes
     ----------
     account
         The account.
     handles
-        Its handles that were not yet given back.
+        Handles that were not released.
     held
         Texts that are resident.
     met
@@ -59,17 +59,17 @@ class MockKV:
     def store(self, text: str, account: Account, needed: Iterable[str] = ()) -> int | None:
         """Make a text resident and book its rows.
 
-        To make room, characters are evicted that are neither on a handle's path nor in ``needed`` nor in the text.
+        To make room, characters are evicted unless they are on a handle's path, in ``needed`` or in the text.
 
         Returns
         -------
         int or None
-            How many characters were computed; None if ``account`` leaves no room.
+            Number of computed characters; None if the limit of ``account`` leaves no room.
         """
         if not self._make_room(len(text) - self.held.shared(text), account, (text, *needed)):
             return None
         computed, distinct = self.held.add(text), self.met.add(text)
-        account.ledger.book_rows(computed, distinct, decoded=True)  # or not: see Ledger.book_visit
+        account.ledger.book_rows(computed, distinct, decoded=True)  # _visit books prefills by Ledger.book_visit
         return computed
 
     def fitting(self, text: str, account: Account, needed: Iterable[str] = ()) -> int:
@@ -91,7 +91,7 @@ class MockKV:
 
 
 class PrefixSet:
-    """Texts and all their prefixes, as a sorted list: the longest shared prefix is always with a neighbour."""
+    """Texts and all their prefixes, as a sorted list: the text with the longest shared prefix is always a neighbour."""
 
     def __init__(self) -> None:
         self._texts: list[str] = []

@@ -1,4 +1,4 @@
-"""The functions that stand for a language model in the mock engine."""
+"""The user's functions that replace a language model in the mock engine."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class MockModel:
         self._lens = lens
 
     def write(self, context: str, rng: random.Random) -> tuple[str, float]:
-        """What the writer writes after a text, and the log-probability of each of its characters.
+        """The writer's continuation of a text, and the log-probability of each of its characters.
 
         Raises
         ------

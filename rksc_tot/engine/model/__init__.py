@@ -1,1 +1,1 @@
-"""The loaded model: forward pass, capability probe, hooks."""
+"""The loaded model: forward pass, capability probe, layer hooks."""

@@ -1,4 +1,4 @@
-"""One model, one forward pass over a plan: by the registered attention (fast) or with a 4D mask (portable)."""
+"""The forward pass over a plan: with the registered attention (fast) or with a 4D mask (portable)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rksc_tot.engine.attention.planner import build
 from rksc_tot.engine.attention.tree_attention import Scratch, Tree
 from rksc_tot.engine.attention.vector_padding import steady_rows
 from rksc_tot.engine.model import hf_compat as compat
-from rksc_tot.engine.model.layer_hooks import LayerHook, Watched
+from rksc_tot.engine.model.layer_hooks import HookedPass, LayerHook
 from rksc_tot.engine.model.logit_lens import LogitLens
 from rksc_tot.engine.model.model_copy import WeightsRead, copy_of
 from rksc_tot.engine.model.onednn_linear import OneDNNWeights
@@ -30,24 +30,24 @@ class Forward:
     Attributes
     ----------
     original
-        The model as it was given. Nothing of it is changed.
+        The user's model. It is never changed.
     model
         The copy, with the attention function of the route and with packed layers.
     arena
-        The KV that passes read and write.
+        The KV arena that passes read and write.
     route
         How the model attends: ``fast`` (the registered attention function) or ``mask`` (its own, with a 4D mask).
     lens
-        Reads hidden states between layers; None if this model does not allow that, for the reason ``no_lens``.
+        Computes label probabilities between layers; None if the model does not allow that, for the reason ``no_lens``.
     width
-        Features of the widest layer, 0 if the configuration does not tell.
+        Features of the widest layer; 0 if the model's config does not name them.
     """
 
     def __init__(self, model: PreTrainedModel, arena: Arena, *, packed: bool = False) -> None:
         self.original = model
         self.arena = arena
         self.lens: LogitLens | None = None
-        self.no_lens = "it was not tried"
+        self.no_lens = "the model was not probed"
         self.width: int = getattr(model.config.get_text_config(), "intermediate_size", None) or 0
         self._scratch = Scratch()
         self._wants_packing = packed
@@ -56,7 +56,7 @@ class Forward:
         self.read_weights()
 
     def read_weights(self) -> None:
-        """Copy the model as it is now. The route and the lens have to be found again."""
+        """Copy the model in its present state. Afterwards route and lens must be set again."""
         self.model = copy_of(self.original)
         self.route: Route = "mask"
         self.lens = None
@@ -74,17 +74,17 @@ class Forward:
 
     @property
     def packed(self) -> bool:
-        """Whether linear layers are computed by oneDNN, some at least."""
+        """Whether oneDNN computes some linear layers."""
         return self.linear != "stock"
 
     @property
     def all_packed(self) -> bool:
-        """Whether every product of a row with weights is computed by oneDNN."""
+        """Whether oneDNN computes all products of rows with weights."""
         return self._packing is not None and self._packing.complete
 
     @property
     def changed(self) -> bool:
-        """Whether the model is not the one that was read (see :class:`WeightsRead`)."""
+        """Whether the model changed since its weights were read (see :class:`WeightsRead`)."""
         return self._distrusted or self._read.changed(thoroughly=True)
 
     def distrust_weights(self) -> None:
@@ -92,16 +92,16 @@ class Forward:
         self._distrusted = True
 
     def check_weights(self, *, thoroughly: bool = False) -> None:
-        """Raise EngineError if the weights are not those that were read (see :class:`WeightsRead`)."""
+        """Raise EngineError if the weights changed since they were read (see :class:`WeightsRead`)."""
         if self._distrusted or self._read.changed(thoroughly=thoroughly):
             raise EngineError(
-                "the model's weights or adapters have changed, and the KV is that of the old ones",
+                "the model's weights or adapters have changed, and the KV was computed with the old ones",
                 hint="call engine.clear() when no search runs: it drops all KV and reads the model again",
             )
 
     @property
     def device(self) -> torch.device:
-        """Where the model is."""
+        """Device of the model."""
         return self.model.device
 
     @property
@@ -111,27 +111,29 @@ class Forward:
 
     @property
     def dtype(self) -> torch.dtype:
-        """What it computes in."""
+        """Number format of the model."""
         return self.model.dtype
 
     def take(self, route: Route) -> None:
-        """Switch to a route. Raises UnsupportedModel if the model's class does not take its attention."""
+        """Switch to a route. Raises UnsupportedModel if the model's class does not accept the route's attention."""
         compat.set_attention(self.model, compat.FAST if route == "fast" else compat.attention_of(self.original))
         self.route = route
 
     def plan(self, blocks: Sequence[Block]) -> Plan:
-        """What one pass over these blocks is to do."""
+        """The plan of one pass over these blocks."""
         return build(blocks, self.device)
 
     @torch.inference_mode()
-    def run(self, plan: Plan, extent: int, watchers: Sequence[LayerHook] = ()) -> Tensor:
-        """Logits ``[n, V]`` of the rows ``plan.logits_at``; the KV of all rows is stored, of rows that ``watchers`` send away
-        only that of the layers before. Rows whose logits are wanted must not be sent away.
+    def run(self, plan: Plan, extent: int, hooks: Sequence[LayerHook] = ()) -> Tensor:
+        """Run a plan; returns logits ``[n, V]`` of the rows ``plan.logits_at``.
+
+        The KV of all rows is stored. If ``hooks`` make a row leave, only the KV of the layers before is stored. Rows in
+        ``plan.logits_at`` must not leave.
         """
         self.check_weights()
         self.arena.reserve(extent)
         if self.route == "fast":
-            if self.packed and not watchers:
+            if self.packed and not hooks:
                 plan.pad(steady_rows(len(plan.slots), self.width))
             tree = Tree(plan, self.arena, self._scratch)
             arguments: dict[str, Any] = {"use_cache": False, "tree": tree}
@@ -143,7 +145,7 @@ class Forward:
             arguments["logits_to_keep"] = plan.logits_at
         arguments |= {"input_ids": plan.ids, "position_ids": plan.positions}
         logits: Tensor | None = None
-        if not watchers:
+        if not hooks:
             logits = self.model(**arguments).logits[0]
         else:
 
@@ -154,20 +156,20 @@ class Forward:
                 else:
                     cache.shrink(left.slots)
 
-            with Watched(self.open_lens().layers, plan.blocks, watchers, shrink):
+            with HookedPass(self.open_lens().layers, plan.blocks, hooks, shrink):
                 logits = self.model(**arguments).logits[0]
         if logits is None:  # every row has left
             return torch.empty(0, 0, device=self.device)
         return logits if self._chooses_rows else logits[plan.logits_at]
 
     def open_lens(self) -> LogitLens:
-        """The lens. Raises UnsupportedModel if the model cannot be looked at between its layers."""
+        """The lens. Raises UnsupportedModel if the model allows no reads between its layers."""
         if self.lens is None:
-            raise UnsupportedModel(f"this model cannot be looked at between its layers: {self.no_lens}")
+            raise UnsupportedModel(f"this model allows no reads between its layers: {self.no_lens}")
         return self.lens
 
     @torch.inference_mode()
     def plain(self, ids: list[int]) -> Tensor:
-        """Logits ``[len(ids), V]`` of a pass of the original model without any cache: what everything is measured against."""
+        """Logits ``[len(ids), V]`` of a pass of the original model without a cache, as the reference."""
         logits: Tensor = self.original(input_ids=torch.tensor([ids], device=self.device), use_cache=False).logits[0]
         return logits

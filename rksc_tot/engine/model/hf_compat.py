@@ -1,8 +1,8 @@
-"""The one place that touches what transformers keeps private or renames between versions (written for 5.24).
+"""All uses of private or version-dependent parts of transformers (written for 5.24).
 
 Relied on: ``AttentionInterface.register`` / ``AttentionMaskInterface.register``; extra keyword arguments of a model's
 ``forward`` reach the attention function; a 4D ``attention_mask`` (or a dict of them by layer type, for models whose config
-has ``layer_types``) is used as it is; a cache is asked through ``update``, ``get_seq_length`` and ``get_mask_sizes``.
+has ``layer_types``) is used as it is; a model uses ``update``, ``get_seq_length`` and ``get_mask_sizes`` of a cache.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ FAST = "rksc_tree"
 
 
 def register() -> None:
-    """Make the tree attention known to transformers (idempotent; nothing existing is replaced)."""
+    """Register the tree attention with transformers (idempotent; no existing function is replaced)."""
     AttentionInterface.register(FAST, tree_attention)
     AttentionMaskInterface.register(FAST, _no_mask)
 
 
 def _no_mask(*_: Any, **__: Any) -> None:
-    """Visibility is the plan's business."""
+    """No mask: the plan decides which keys a row sees."""
 
 
 def attention_of(model: PreTrainedModel) -> str:
-    """The name of the attention function a model computes with."""
+    """The name of a model's attention function."""
     name: str = model.config._attn_implementation
     return name
 
 
 def set_attention(model: PreTrainedModel, name: str) -> None:
-    """Have a model compute with an attention function. Raises UnsupportedModel if its class does not take it."""
+    """Set a model's attention function. Raises UnsupportedModel if its class does not accept it."""
     if attention_of(model) != name:
         model.set_attn_implementation(name)
     if attention_of(model) != name:
-        raise UnsupportedModel(f"its class does not take the attention function {name!r}")
+        raise UnsupportedModel(f"its class does not accept the attention function {name!r}")
 
 
 def cache_keyword(model: PreTrainedModel) -> str:
@@ -55,7 +55,7 @@ def cache_keyword(model: PreTrainedModel) -> str:
 
 
 def cached_logits(model: PreTrainedModel, pieces: Sequence[Tensor]) -> Tensor:
-    """Logits ``[B, length, V]`` of a batch that is given to a model in pieces ``[B, n]``, by its own cache."""
+    """Logits ``[B, length, V]`` of a batch that the model computes in pieces ``[B, n]`` with its own cache."""
     cache = DynamicCache(config=model.config.get_text_config())
     found: list[Tensor] = [
         model(input_ids=piece, use_cache=True, **{cache_keyword(model): cache}).logits for piece in pieces
@@ -69,7 +69,7 @@ def keeps_logits(model: PreTrainedModel) -> bool:
 
 
 def rotary_modules(model: PreTrainedModel) -> list[nn.Module]:
-    """The modules that give cosines and sines of positions, in a model with rotary positions."""
+    """The modules of a model that compute cosines and sines of positions (RoPE)."""
     return [
         module
         for module in model.modules()
@@ -78,7 +78,7 @@ def rotary_modules(model: PreTrainedModel) -> list[nn.Module]:
 
 
 class ArenaCache(Cache):
-    """A transformers cache that stores into the arena and shows the union of all slots the pass can see.
+    """A transformers cache that writes to the arena and returns the union of all slots that the pass can see.
 
     ``N`` keys: every ancestor segment of every block once, then the pass's own ``Q`` rows.
     """
@@ -116,7 +116,7 @@ class ArenaCache(Cache):
         self._slots = plan.slots
 
     def shrink(self, slots: Tensor) -> None:
-        """From now on only the rows with these slots come."""
+        """Expect only the rows with these slots in the next layers."""
         self._slots = slots
 
     def update(
@@ -127,15 +127,15 @@ class ArenaCache(Cache):
         return gather(keys, self._seen)[None], gather(values, self._seen)[None]
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
-        """Slots in sight before this pass."""
+        """Visible slots from before this pass."""
         return self._before
 
     def get_mask_sizes(self, *_: Any, **__: Any) -> tuple[int, int]:
-        """Key length and offset; unused with 4D masks, truthful all the same."""
+        """Key length and offset; correct, though models do not use them with 4D masks."""
         return self._seen.shape[0], 0
 
     def mask(self, window: int | None) -> Tensor:
-        """Boolean mask ``[1, 1, Q, N]`` under a window counted in positions."""
+        """Boolean mask ``[1, 1, Q, N]`` under a window in positions."""
         visible = self.visible
         if window is not None:
             visible = visible & (self.positions[None, :] > self._plan.positions[0][:, None] - window)
@@ -143,7 +143,7 @@ class ArenaCache(Cache):
 
 
 def masks_for(model: PreTrainedModel, cache: ArenaCache, dtype: torch.dtype) -> Tensor | dict[str, Tensor]:
-    """4D masks in the form the model takes: one tensor, or one a layer type."""
+    """4D masks in the form that the model accepts: one tensor, or a dict with one tensor for each layer type."""
     config = model.config.get_text_config()
     additive = attention_of(model) != "sdpa"
 

@@ -1,4 +1,4 @@
-"""What an engine must know of its model besides what it can do: sizes and end tokens."""
+"""Facts about a model that an engine needs: sizes and end-of-text tokens."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def bytes_per_token(forward: Forward, arena: Arena) -> int:
 
 
 def vocabulary_size(embeddings: Any) -> int:
-    """How many token ids the model knows."""
+    """Size of the model's vocabulary."""
     return int(embeddings.weight.shape[0])
 
 
 def eos_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
-    """Every token that ends a text, by any of the places that name one."""
+    """All end-of-text tokens, from the model's configs and the tokenizer."""
     found: set[int] = set()
     for source in (model.generation_config, model.config, tokenizer):
         ids = getattr(source, "eos_token_id", None)

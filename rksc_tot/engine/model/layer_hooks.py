@@ -1,8 +1,8 @@
-"""Between the layers of a pass: hidden states are looked at, and rows leave.
+"""Layer hooks of a pass: they read hidden states between layers and may make rows leave the pass (early exit).
 
-A pass that is *watched* gets hooks on the decoder layers while it runs. After each layer every watcher sees the hidden states
-of the rows it names and may send rows away: they are neither computed nor stored in the layers above. When no row is left,
-the pass ends there. The model's code is not changed, and the hooks are gone when the pass is over.
+A pass with hooks registers torch hooks on the decoder layers. After each layer, every hook reads the hidden states of the rows
+it names, and returns the rows that leave. The layers above neither compute nor store these rows. When no row is left, the pass
+ends. The model's code is not changed, and the torch hooks are removed after the pass.
 """
 
 from __future__ import annotations
@@ -18,67 +18,67 @@ from rksc_tot.engine.attention.plan import Block
 from rksc_tot.engine.model.logit_lens import first
 
 Look = Callable[[Sequence[int]], Tensor]
-"""Hidden states ``[n, H]`` of rows, which are named by their number in the whole pass and must not have left."""
+"""Takes indices of rows in the whole pass, which must not have left; returns their hidden states ``[n, H]``."""
 
 
 class LayerHook(Protocol):
-    """Looks at a pass after each layer."""
+    """Called after each layer of a pass."""
 
     def after(self, layer: int, look: Look) -> Collection[int]:
-        """Rows that leave after this layer, counted from 1. After the last layer nothing can leave."""
+        """Rows that leave after this layer. Layers count from 1. After the last layer no row can leave."""
         ...
 
 
 class PassOver(Exception):
-    """Every row has left."""
+    """Raised when all rows have left the pass."""
 
 
-class Watched:
-    """Hooks on the layers for the length of one pass over ``blocks``.
+class HookedPass:
+    """Context of one pass over ``blocks`` with hooks on its layers.
 
-    ``shrink``: called with the blocks that are left when rows have left, so that attention and cache follow. A block is cut
-    into runs where rows leave from its middle.
+    When rows leave, ``shrink`` is called with the remaining blocks, so that attention and cache use only these. A block is
+    cut into runs if rows leave from its middle.
     """
 
     def __init__(
         self,
         layers: Sequence[nn.Module],
         blocks: Sequence[Block],
-        watchers: Sequence[LayerHook],
+        hooks: Sequence[LayerHook],
         shrink: Callable[[list[Block]], None],
     ) -> None:
         self._layers = layers
-        self._watchers = watchers
+        self._hooks = hooks
         self._shrink = shrink
-        self._runs: list[tuple[int, Block]] = []  # number of the first row, block
+        self._runs: list[tuple[int, Block]] = []  # index of the first row, block
         row = 0
         for block in blocks:
             self._runs.append((row, block))
             row += len(block.tokens)
         self._rows = row
-        self._alive: Tensor | None = None  # [q] numbers of the rows left; None: all
-        self._place: dict[int, int] = {}  # number -> index among those left
-        self._cut: dict[int, tuple[Any, Any]] = {}  # id -> a layer argument, and its rows that are left
-        self._hooks: list[Any] = []
+        self._alive: Tensor | None = None  # [q] indices of the remaining rows; None: all
+        self._place: dict[int, int] = {}  # index in the pass -> index among the remaining rows
+        self._cut: dict[int, tuple[Any, Any]] = {}  # id -> a layer argument, and its remaining rows
+        self._handles: list[Any] = []
 
-    def __enter__(self) -> Watched:
+    def __enter__(self) -> HookedPass:
         for count, layer in enumerate(self._layers):
-            self._hooks.append(layer.register_forward_pre_hook(self._before(count), with_kwargs=True))
-        self._hooks.append(self._layers[-1].register_forward_hook(self._at_end))
+            self._handles.append(layer.register_forward_pre_hook(self._before(count), with_kwargs=True))
+        self._handles.append(self._layers[-1].register_forward_hook(self._at_end))
         return self
 
     def __exit__(self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None) -> bool:
-        for hook in self._hooks:
-            hook.remove()
+        for handle in self._handles:
+            handle.remove()
         return kind is PassOver
 
     def _before(self, done: int) -> Callable[..., Any]:
         def hook(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-            """Watch what ``done`` layers have made, then hand on the rows that are left."""
+            """Call the hooks after ``done`` layers, then pass on the remaining rows."""
             named = not args
             hidden: Tensor = kwargs["hidden_states"] if named else args[0]
             if done:
-                hidden = self._watch(done, hidden)
+                hidden = self._call_hooks(done, hidden)
             if self._alive is None:
                 return args, kwargs
             kwargs = {key: self._left(value) for key, value in kwargs.items()}
@@ -89,21 +89,21 @@ class Watched:
         return hook
 
     def _at_end(self, _: nn.Module, __: Any, output: Any) -> Any:
-        """Watch the last layer, and put the rows left back to where the rest of the model expects them."""
+        """Call the hooks after the last layer, then put the remaining rows back at their indices in the pass."""
         hidden = first(output)
-        self._watch(len(self._layers), hidden)
+        self._call_hooks(len(self._layers), hidden)
         if self._alive is None:
             return None
         whole = hidden.new_zeros(hidden.shape[0], self._rows, hidden.shape[2])
         whole[:, self._alive] = hidden
         return whole if isinstance(output, Tensor) else (whole, *output[1:])
 
-    def _watch(self, layer: int, hidden: Tensor) -> Tensor:
+    def _call_hooks(self, layer: int, hidden: Tensor) -> Tensor:
         def look(rows: Sequence[int]) -> Tensor:
             places = rows if self._alive is None else [self._place[row] for row in rows]
             return hidden[0, torch.tensor(places, dtype=torch.long, device=hidden.device)]
 
-        leaving = {row for watcher in self._watchers for row in watcher.after(layer, look)}
+        leaving = {row for hook in self._hooks for row in hook.after(layer, look)}
         if not leaving or layer == len(self._layers):
             return hidden
         self._runs = [run for first_row, block in self._runs for run in _without(first_row, block, leaving)]
@@ -119,7 +119,7 @@ class Watched:
         return hidden
 
     def _left(self, value: Any) -> Any:
-        """What is left of a layer's argument: of tensors ``[1, Q, …]`` and masks ``[1, 1, Q, N]`` the rows that are."""
+        """A layer's argument with only the remaining rows: tensors ``[1, Q, …]`` and masks ``[1, 1, Q, N]`` are cut."""
         if isinstance(value, tuple | list):
             return type(value)(self._left(part) for part in value)
         if not isinstance(value, Tensor) or value.dim() < 2:
@@ -133,7 +133,7 @@ class Watched:
 
 
 def _without(first_row: int, block: Block, leaving: Collection[int]) -> Iterable[tuple[int, Block]]:
-    """The runs of a block that are left, with the number of their first row."""
+    """The remaining runs of a block, each with the index of its first row."""
     count = len(block.tokens)
     start = 0
     for i in range(count + 1):

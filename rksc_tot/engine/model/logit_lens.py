@@ -1,8 +1,8 @@
-"""The logit lens: what the model would say if it stopped after a layer.
+"""The logit lens: next-token probabilities from the hidden states after any layer.
 
-``softmax(shape(norm(h_l) @ W_U[labels] + b))``: final norm, output embedding restricted to the labels, and whatever the model
-does to its logits (soft-cap, scale). All parts are found by running the model once, and proved: read after the last layer,
-the lens must give the model's own logits.
+``softmax(shape(norm(h_l) @ W_U[labels] + b))``: final norm, output embedding restricted to the labels, and the model's changes of
+logits (soft-cap, scale). The parts are found by one run of the model. They are proved by comparison: after the last layer the
+lens must give the model's own logits.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Shape = Callable[[Tensor], Tensor]
 
 
 class LogitLens:
-    """Reads label probabilities off hidden states. ``layers``: the decoder layers, in order."""
+    """Computes label probabilities from hidden states. ``layers``: the decoder layers, in order."""
 
     def __init__(self, layers: Sequence[nn.Module], norm: nn.Module, head: nn.Module, shape: Shape) -> None:
         self.layers = list(layers)
@@ -32,8 +32,7 @@ class LogitLens:
     def logits(self, hidden: Tensor, ids: Sequence[int]) -> Tensor:
         """Logits ``[n, len(ids)]`` of a few token ids after hidden states ``[n, H]`` of any layer.
 
-        Summed row by row, since the last bits of a matrix product depend on how many rows it has; in single precision at least,
-        as a product is.
+        Summed row by row in float32 at least, since the last bits of a matrix product depend on its number of rows.
         """
         weight, bias = self._head.weight[ids], getattr(self._head, "bias", None)
         wide = torch.promote_types(hidden.dtype, torch.float32)
@@ -41,7 +40,7 @@ class LogitLens:
         return self._shape((summed if bias is None else summed + bias[ids]).to(hidden.dtype))
 
     def all_logits(self, hidden: Tensor) -> Tensor:
-        """Logits ``[n, V]`` of all tokens, likewise."""
+        """Logits ``[n, V]`` of all tokens, computed in the same way."""
         weight, bias = self._head.weight, getattr(self._head, "bias", None)
         rows = self._norm(hidden).split(1)
         return self._shape(torch.cat([nn.functional.linear(row, weight, bias) for row in rows]))
@@ -54,12 +53,12 @@ class LogitLens:
 
 
 def find_lens(model: PreTrainedModel, ids: list[int]) -> LogitLens:
-    """The lens of a model that is called in the ordinary way on ``ids``.
+    """The lens of a model, found by an ordinary call on ``ids``.
 
     Raises
     ------
     UnsupportedModel
-        If its parts cannot be told, or do not give the model's logits.
+        If the parts of the lens are not found, or do not give the model's logits.
     """
     layers, head = _decoder_layers(model), model.get_output_embeddings()
     if not isinstance(head, nn.Module) or not hasattr(head, "weight"):
@@ -88,7 +87,9 @@ def find_lens(model: PreTrainedModel, ids: list[int]) -> LogitLens:
     last, read = seen["last"], seen["read"]
     norms = [m for m, given, out in passed if _same(given, last) and _same(out, read)]
     if not norms:
-        raise UnsupportedModel("no logit lens: between the last layer and the logits is more than a norm")
+        raise UnsupportedModel(
+            "no logit lens: the model computes more than a norm between the last layer and the logits"
+        )
     tolerance = max(1.0, float(logits.abs().max())) * (1e-4 if model.dtype.itemsize >= 4 else 0.02)
     with torch.inference_mode():
         for shape in _shapes(model.config.get_text_config()):
@@ -107,7 +108,7 @@ def _decoder_layers(model: PreTrainedModel) -> list[nn.Module]:
 
 
 def _shapes(config: Any) -> list[Shape]:
-    """What models do to their logits, as their config says."""
+    """The changes of logits by the model's config, as functions."""
     shapes: list[Shape] = [lambda z: z]
     if cap := getattr(config, "final_logit_softcapping", None):
         shapes.append(lambda z: torch.tanh(z / cap) * cap)
@@ -119,7 +120,7 @@ def _shapes(config: Any) -> list[Shape]:
 
 
 def first(output: Any) -> Tensor:
-    """The hidden states of what a layer returns."""
+    """The hidden states in the output of a layer."""
     found: Tensor = output if isinstance(output, Tensor) else output[0]
     return found
 

@@ -1,8 +1,8 @@
-"""The engine's own copy of a model: other modules and settings, the same weights.
+"""The engine's copy of a model: other modules and settings, shared weights.
 
-An engine computes with another attention function and other linear layers than the model it is given. It changes a copy, so the
-model stays as it is: anybody may call it at any time, from any thread, and several engines may share it. The copy holds the
-parameters and buffers of the model itself, so it takes hardly any memory, and weights that are changed in place change in both.
+An engine replaces the attention function and linear layers of a model. It does so in a copy, so the user's model does not
+change: it can be called at any time, from any thread, and several engines may share it. The copy uses the parameters and
+buffers of the model, so it takes hardly any memory. In-place changes of weights change both.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 SAMPLED = 8
-"""Values of each tensor that are compared to notice what was written past torch's version counters."""
+"""Values of each tensor that are compared, to detect writes that torch's version counters miss."""
 
 
 def copy_of(model: PreTrainedModel) -> PreTrainedModel:
-    """A copy of a model on the same weights. Hooks that are on its modules now are called by the copy as well.
+    """A copy of a model that shares its weights. The copy calls the hooks that are on the model's modules now.
 
     Raises
     ------
     UnsupportedModel
         If its modules cannot be copied.
     """
-    shared: dict[int, Any] = {}  # by id, as deepcopy wants it: what stands for each of these in the copy
+    shared: dict[int, Any] = {}  # deepcopy's memo: by id, the object that the copy uses instead
     for module in model.modules():
         for value in (*module._parameters.values(), *module._buffers.values(), *vars(module).values()):
             if isinstance(value, Tensor):
@@ -40,7 +40,7 @@ def copy_of(model: PreTrainedModel) -> PreTrainedModel:
                 shared[id(value)] = value.copy()
     try:
         return copy.deepcopy(model, shared)
-    except Exception as error:  # of a foreign module, anything
+    except Exception as error:  # a foreign module may raise anything
         raise UnsupportedModel(
             f"the model's modules cannot be copied: {type(error).__name__}: {str(error)[:200]}",
             hint="load the model without wrappers",
@@ -48,7 +48,7 @@ def copy_of(model: PreTrainedModel) -> PreTrainedModel:
 
 
 class WeightsRead:
-    """What an engine has read of a model, and whether it still stands.
+    """The state of a model when an engine read its weights, to detect later changes.
 
     * Replaced: modules or parameters are other objects, as when an adapter is added.
     * Written: torch counted a write into a parameter, or another adapter is active.
@@ -73,9 +73,9 @@ class WeightsRead:
         self._versions, self._memory, self._values = self._written(), self._moved(), self._sampled()
 
     def changed(self, *, thoroughly: bool = False) -> bool:
-        """Whether something was replaced or written; ``thoroughly``: or moved, or differs in a sampled value.
+        """Whether a module or parameter was replaced or written; ``thoroughly``: also whether it was moved, or a sample differs.
 
-        Takes some 0.2 µs for each parameter, thoroughly 1 µs.
+        Takes some 0.2 µs a parameter, or 1 µs if ``thoroughly``.
         """
         if any(kind.get(name) is not value for kind, name, value in self._places) or self._versions != self._written():
             return True

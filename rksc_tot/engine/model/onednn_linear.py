@@ -1,16 +1,16 @@
-"""Linear layers on the CPU by oneDNN, with weights in its own layout.
+"""Linear layers on the CPU by oneDNN, with weights packed in oneDNN's layout.
 
-In single precision torch hands such products to MKL, whose results for a row depend on how many rows there are, and which on a
-processor that is not Intel's was seen to take twice the time of oneDNN. In bfloat16 torch does ask oneDNN, but has the weights
-laid out anew for every product, which costs a third of the time when rows are few. Layers that read the same input (those of
-queries, keys and values, say) become one product. A packed layer keeps a copy of its weight, so linear weights take their memory
-twice. Packed layers stand in the engine's copy of the model only (:mod:`rksc_tot.engine.model.model_copy`).
+In float32, torch uses MKL for these products. MKL's result for a row depends on the number of rows, and on an AMD processor MKL
+took twice the time of oneDNN. In bfloat16, torch uses oneDNN but repacks the weights for every product, which costs a third of
+the time when rows are few. Layers with the same input (such as query, key and value projections) become one product. A packed
+layer keeps a copy of its weight, so linear weights take twice their memory. Only the engine's copy of the model has packed layers
+(:mod:`rksc_tot.engine.model.model_copy`).
 
-oneDNN compiles code for every number of rows, and keeps it: 0.3 to 1 MiB and 2 ms each, for up to 1024 shapes in each of two
-caches. So rows are padded to one of some 60 numbers, which bounds that memory (:func:`padded_rows`).
+oneDNN compiles and caches code for every number of rows: 0.3 to 1 MiB and 2 ms each, for up to 1024 shapes in each of two
+caches. To bound that memory, rows are padded to one of some 60 numbers (:func:`padded_rows`).
 
-A row of a packed layer is the same to the last bit whatever the other rows are and how many: seen for 2 to 256 rows in both
-dtypes. A single row with many inputs is added up in another order, but a product never has a single row.
+The bits of a row of a packed layer do not depend on the other rows: observed for 2 to 256 rows in both dtypes. A single row with
+many inputs is summed in another order, but a product never has a single row.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 MOST_BYTES = 4 << 30
-"""Linear weights beyond this are not copied unless asked for."""
+"""Largest size of linear weights that are packed by default."""
 LEAST_STEP, MOST_STEP = 4, 64
-"""Rows from one padded number to the next."""
+"""Step between padded numbers of rows."""
 
 
 class OneDNNLinear(nn.Module):
-    """Stands for one of several linear layers that read the same input (or for one alone), and computes all of them at once."""
+    """Replaces one of several linear layers with the same input. All of them are computed as one product."""
 
     def __init__(self, stock: nn.Linear, product: OneDNNMatmul, place: slice) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class OneDNNLinear(nn.Module):
 
 
 class OneDNNMatmul:
-    """The product of one input with the packed weights of one or more layers; kept until each of them has had its part."""
+    """The product of one input with the packed weights of one or more layers; kept until each layer has taken its part."""
 
     def __init__(self, layers: Sequence[nn.Linear]) -> None:
         weights = [layer.weight.detach() for layer in layers]
@@ -58,7 +58,7 @@ class OneDNNMatmul:
         self._layers = len(layers)
         self._input: Tensor | None = None
         self._output: Tensor | None = None
-        self._waiting = 0  # layers that have not had their part
+        self._waiting = 0  # layers that have not taken their part
 
     def __call__(self, input: Tensor, place: slice) -> Tensor:
         """The part of one layer."""
@@ -82,22 +82,22 @@ class OneDNNMatmul:
 
 
 def padded_rows(rows: int) -> int:
-    """The fewest rows, from this many on, for which oneDNN may compile code: at most an eighth more, or 3."""
+    """The padded number of rows: at most an eighth more than ``rows``, or 3 more."""
     step = min(max(LEAST_STEP, 1 << max(0, (rows - 1).bit_length() - 4)), MOST_STEP)
     return -(-rows // step) * step
 
 
 class OneDNNWeights:
-    """The linear layers of a model that can be packed, and their packed twins. Weights are read when this is made.
+    """The packed linear layers of a model. Weights are read at construction.
 
     Attributes
     ----------
     layers
-        How many linear layers are packed.
+        Number of packed linear layers.
     left
-        How many are not.
+        Number of other linear layers.
     complete
-        Whether no other module of the model has a weight matrix, but for tables of embeddings.
+        Whether all modules with a weight matrix are packed, except for embeddings.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -119,23 +119,23 @@ class OneDNNWeights:
         )
 
     def put_in_place(self) -> None:
-        """Put the packed layers where the stock ones are."""
+        """Replace the stock layers by the packed ones."""
         for parent, name, packed in self._places:
             setattr(parent, name, packed)
 
 
 def _has_matrix(module: nn.Module) -> bool:
-    """Whether a module itself has a weight matrix, be it packed by another library."""
+    """Whether a module itself has a weight matrix, also one packed by another library."""
     matrices = [t for t in (*module.parameters(False), *module.buffers(False)) if t.dim() > 1 and t.dtype != torch.bool]
     return bool(matrices) or hasattr(module, "in_features")
 
 
 Place = tuple[nn.Module, str, nn.Linear]
-"""A layer, and under which name it hangs from which module."""
+"""Parent module, attribute name, layer."""
 
 
 def _by_input(model: nn.Module) -> list[list[Place]]:
-    """The layers that can be packed; those of one module that are given the same tensor, one after the other, together."""
+    """The layers that can be packed, grouped: consecutive layers of one module with the same input tensor are one group."""
     places = {
         layer: (parent, name, layer)
         for parent in model.modules()
@@ -147,7 +147,7 @@ def _by_input(model: nn.Module) -> list[list[Place]]:
     try:
         with torch.inference_mode():
             model(input_ids=torch.tensor([[0, 1]]), use_cache=False)
-    except Exception:  # whatever a foreign model does here: each by itself, then
+    except Exception:  # a foreign model may raise anything: then each layer is a group
         seen.clear()
     finally:
         for hook in hooks:
@@ -156,7 +156,7 @@ def _by_input(model: nn.Module) -> list[list[Place]]:
     before: Tensor | None = None
     for layer, input in seen:
         place = places.pop(layer, None)
-        if place is None:  # it is used more than once: by itself
+        if place is None:  # a layer that is used more than once is a group
             before = None
             continue
         alike = before is input and found[-1][-1][0] is place[0]
@@ -169,22 +169,19 @@ def _by_input(model: nn.Module) -> list[list[Place]]:
 
 
 def worth_packing(model: nn.Module) -> bool:
-    """Whether packing is the usual choice here: there are layers that can be, and their weights may be copied.
+    """Whether layers are packed by default: some can be packed, and their weights are at most :data:`MOST_BYTES`.
 
-    It depends on the machine and the model only, not on a timing, so that the same search gives the same numbers each time.
+    The answer depends on the machine and the model, not on a timing, so that equal searches give equal numbers.
     """
     stock = [layer.weight for layer in model.modules() if isinstance(layer, nn.Linear) and _can_pack(layer)]
     return 0 < sum(weight.numel() * weight.element_size() for weight in stock) <= MOST_BYTES
 
 
 def _can_pack(layer: nn.Linear) -> bool:
-    """Whether a layer computes its output from plain weights on the CPU, and by nothing else.
-
-    Weights of other classes are quantized ones, say, whose products are their own affair.
-    """
+    """Whether a layer is a plain linear layer on the CPU: no quantized weights, parametrization, wrapper or hook."""
     weight = layer.weight
     return (
-        type(layer) is nn.Linear  # parametrizations are another class
+        type(layer) is nn.Linear  # a parametrized layer has another class
         and all(
             type(t) in (Tensor, nn.Parameter)
             and (t.layout, t.device.type, t.dtype) == (torch.strided, "cpu", weight.dtype)
@@ -193,11 +190,11 @@ def _can_pack(layer: nn.Linear) -> bool:
         )
         and torch.backends.mkldnn.is_available()
         and (weight.dtype == torch.float32 or (weight.dtype == torch.bfloat16 and computes_bfloat16()))
-        and "forward" not in vars(layer)  # wrapped, to fetch its weight from elsewhere, say
-        and not (layer._forward_hooks or layer._forward_pre_hooks)  # a hook watches this very module
+        and "forward" not in vars(layer)  # a wrapper replaced forward, e.g. to fetch weights
+        and not (layer._forward_hooks or layer._forward_pre_hooks)  # a hook needs the calls of this module
     )
 
 
 def computes_bfloat16() -> bool:
-    """Whether this processor multiplies bfloat16 itself, so that it is the faster number format."""
+    """Whether this processor has bfloat16 products in hardware."""
     return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())

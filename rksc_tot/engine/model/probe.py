@@ -1,4 +1,4 @@
-"""What the loaded model can do, found out by trying, never by its name."""
+"""The capability probe: finds out by experiment, never by name, what the loaded model can do."""
 
 from __future__ import annotations
 
@@ -27,32 +27,31 @@ from rksc_tot.policies.eviction.base import NoEviction
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-TRUNK, STEPS = 12, ((3, 5), (4,), (2, 1, 3))  # tokens of a prompt, and of ragged branches that grow in several passes
-COMPANY = (0, 1, 2, 4, 7, 11, 15, 19)  # rows beside those of a path that grows
+TRUNK, STEPS = 12, ((3, 5), (4,), (2, 1, 3))  # tokens of a prompt, and of branches that grow in several passes
+OTHER_ROWS = (0, 1, 2, 4, 7, 11, 15, 19)  # numbers of other rows of the batch while a path grows
 CHANGING_ROPE = ("dynamic", "longrope")
 
 
 class Capabilities(NamedTuple):
-    """What a model was found to do.
+    """The capabilities of a model, as found by the probe.
 
     Attributes
     ----------
     route
         ``fast`` (registered attention) or ``mask`` (4D mask).
     difference
-        How far the logits of a small tree are from those of plain forward passes: in float32 the largest |Δlogit|, in half
-        precision the root mean square of all Δlogits as a share of the logits' own.
+        Difference between the logits of a small tree and those of plain forward passes: in float32 the largest |Δlogit|, in
+        half precision the root mean square of all Δlogits relative to that of the logits.
     tolerance
-        How far they may be, see :mod:`rksc_tot.engine.model.tolerance`.
+        The allowed difference, see :mod:`rksc_tot.engine.model.tolerance`.
     context
         Most tokens of a path.
     layers
-        Decoder layers after which a pass can be looked at and left, 0 if it cannot.
+        Decoder layers after which labels can be read and rows can leave a pass; 0 if neither works.
     batch_invariant
-        Whether a row's logits are the same to the last bit whatever else is in the pass and however its path was cut into
-        passes.
+        Whether no bit of a row's logits depends on the other rows of its batch, or on how its path was divided into passes.
     notes
-        What does not work, and why.
+        Capabilities that were not found, and why.
     """
 
     route: Route
@@ -65,17 +64,16 @@ class Capabilities(NamedTuple):
 
 
 def probe(model: PreTrainedModel, arena: Arena, *, packed: bool | None = False) -> tuple[Forward, Capabilities]:
-    """Decode a small tree by each route, compare it with plain passes, keep the first route that agrees.
+    """Decode a small tree by each route, compare it with plain passes, and keep the first route that agrees.
 
-    With ``packed``, linear layers are packed (see :mod:`rksc_tot.engine.model.onednn_linear`) for the tree, not for
-    the plain passes;
-    None: where that is usually faster.
+    ``packed``: whether linear layers are packed (see :mod:`rksc_tot.engine.model.onednn_linear`) for the tree, not for the
+    plain passes; None: where packing is usually faster.
 
     Raises
     ------
     UnsupportedModel
-        If neither route reproduces the plain passes, or half precision rounds so much that this cannot be told; the message
-        says what was seen.
+        If neither route reproduces the plain passes, or half precision rounds too much to decide that. The message names the
+        differences.
     """
     config = model.config.get_text_config()
     linear = sorted({k for k in getattr(config, "layer_types", None) or () if "attention" not in k or "linear" in k})
@@ -89,7 +87,7 @@ def probe(model: PreTrainedModel, arena: Arena, *, packed: bool | None = False) 
 
 
 def examine(forward: Forward) -> Capabilities:
-    """Find out what a model can do, and set its route and lens. All KV is dropped.
+    """Find the capabilities of a model, and set its route and lens. All KV is dropped.
 
     Raises
     ------
@@ -100,7 +98,7 @@ def examine(forward: Forward) -> Capabilities:
     context, notes = _context(config)
     paths = _sample_paths(config.vocab_size)
     if context < paths.tokens:
-        raise UnsupportedModel(f"a context of {context} tokens is too short to grow a tree in")
+        raise UnsupportedModel(f"a context of {context} tokens is too short for a tree")
     compat.register()
     plain = plain_logits(forward, paths)
     tolerance = tolerance_of(forward, paths, plain)
@@ -109,7 +107,7 @@ def examine(forward: Forward) -> Capabilities:
         try:
             forward.take(route)
             difference = tolerance.difference(_tree(forward, paths), plain)
-        except Exception as error:  # anything a foreign model does here means: not by this route
+        except Exception as error:  # a foreign model may raise anything: the route does not work
             notes.append(f"{route} route: {type(error).__name__}: {str(error)[:200]}")
             continue
         finally:
@@ -119,19 +117,19 @@ def examine(forward: Forward) -> Capabilities:
             layers = _open_layers(forward, paths, plain, tolerance)
             notes += [forward.no_lens] * (not layers)
             if varies := _what_varies(forward, paths):
-                notes.append(f"the last bits of a row may depend on the rest of its pass: {varies}")
+                notes.append(f"the last bits of a row may depend on the other rows of its batch: {varies}")
             return Capabilities(route, difference, tolerance.limit, context, layers, not varies, tuple(notes))
         notes.append(f"{route} route: {tolerance.told(difference)}")
     raise UnsupportedModel(
         f"this model does not decode a tree as it decodes a sequence ({'; '.join(notes)})",
-        hint="try float32, where rounding hides nothing"
+        hint="try float32, which rounds less"
         if ran and not tolerance.single
         else "use a model with full or sliding-window attention and position ids",
     )
 
 
 def _open_layers(forward: Forward, paths: Paths, plain: list[Tensor], tolerance: Tolerance) -> int:
-    """After how many layers a pass can be looked at and left by some of its rows; 0, and the reason noted, if it cannot."""
+    """Layers after which labels can be read and rows can leave; 0 with a note of the reason if neither works."""
     route = forward.route
     try:
         forward.take("mask")
@@ -141,7 +139,7 @@ def _open_layers(forward: Forward, paths: Paths, plain: list[Tensor], tolerance:
         if not difference <= tolerance.limit:
             raise UnsupportedModel(f"no early exit: when some rows leave, {tolerance.told(difference)}")
         return len(forward.lens.layers)
-    except Exception as error:  # anything a foreign model does here means: its layers stay closed
+    except Exception as error:  # a foreign model may raise anything: no early exit
         known = isinstance(error, UnsupportedModel)
         forward.no_lens = str(error) if known else f"no early exit: {type(error).__name__}: {str(error)[:200]}"
         forward.lens = None
@@ -152,32 +150,32 @@ def _open_layers(forward: Forward, paths: Paths, plain: list[Tensor], tolerance:
 
 
 def _what_varies(forward: Forward, paths: Paths) -> str:
-    """Why the last bits of a row may depend on the rest of its pass; empty if they were proved not to, on this processor."""
+    """Why the last bits of a row may depend on the other rows of its batch; empty if proved not to on this processor."""
     if forward.device.type != "cpu" or forward.dtype != torch.float32:
-        return "rows are added up in a fixed order on a CPU in float32 only"
+        return "rows are summed in a fixed order on a CPU in float32 only"
     if forward.route != "fast":
-        return "the mask route adds up over the keys of all rows"
+        return "the mask route sums over the keys of all rows"
     if not forward.all_packed:
-        return "some products are not computed by oneDNN"
+        return "oneDNN does not compute all products"
     try:
-        varies = _differs_in_company(forward, paths)
+        varies = _depends_on_batch(forward, paths)
         keys, values = forward.arena.keys, forward.arena.values
         heads = {(keys[layer].shape[-1], values[layer].shape[-1]) for layer in keys}
     finally:
         forward.arena.clear()
     if not all(proved(of_key, of_value) for of_key, of_value in heads):
-        return "on this processor the products of attention have other bits in other sizes"
-    return "a row that was computed alone had other bits than one that was not" if varies else ""
+        return "on this processor the bits of attention's products depend on their sizes"
+    return "the bits of a row changed with the other rows of its batch" if varies else ""
 
 
-def _differs_in_company(forward: Forward, paths: Paths) -> bool:
-    """Whether a path that grows token by token, beside ever more rows, has other logits than copies computed whole.
+def _depends_on_batch(forward: Forward, paths: Paths) -> bool:
+    """Whether a path that grows token by token, beside more and more other rows, has other logits than copies computed whole.
 
-    There are enough copies for torch to share out the pointwise work of the widest layer.
+    There are enough copies for torch to divide the pointwise work of the widest layer among threads.
     """
     path = paths.trunk + paths.branches[0]
     copies = max(3, -(-2 * GRAIN // (len(path) * max(1, forward.width))))
-    tree = PrefixTree(SlotPool(len(path) * (copies + 1) + sum(COMPANY)), NoEviction())
+    tree = PrefixTree(SlotPool(len(path) * (copies + 1) + sum(OTHER_ROWS)), NoEviction())
 
     def block(start: int, stop: int, root: Segment, first_wanted: int) -> Block:
         segment = tree.walk(root, path[:stop])
@@ -191,7 +189,7 @@ def _differs_in_company(forward: Forward, paths: Paths) -> bool:
     for n, start in enumerate((0, *range(TRUNK, len(path)))):
         stop = max(TRUNK, start + 1)
         blocks = [block(start, stop, own, stop - 1)]
-        if rows := COMPANY[n % len(COMPANY)]:
+        if rows := OTHER_ROWS[n % len(OTHER_ROWS)]:
             blocks.insert(0, block(0, rows, tree.private_root(), rows))
         grown += forward.run(forward.plan(blocks), tree.residency.pool.extent)
     whole = [block(0, len(path), tree.private_root(), TRUNK - 1) for _ in range(copies)]
@@ -199,8 +197,8 @@ def _differs_in_company(forward: Forward, paths: Paths) -> bool:
     return not found.equal(torch.stack(grown).repeat(copies, 1))
 
 
-class _FirstLeaves:
-    """Sends the first ``rows`` away after the first layer."""
+class _FirstRowsLeave:
+    """A layer hook by which the first ``rows`` leave after the first layer."""
 
     def __init__(self, rows: int) -> None:
         self.rows = rows
@@ -210,7 +208,7 @@ class _FirstLeaves:
 
 
 def _tree_left_early(forward: Forward, paths: Paths) -> list[Tensor]:
-    """The logits of all branches but the first, grown in one pass which the first leaves early."""
+    """The logits of all branches except the first, in one pass that the first branch leaves early."""
     tree = PrefixTree(SlotPool(paths.tokens), NoEviction())
     trunk = tree.walk(tree.origin, paths.trunk)
     blocks: list[Block] = []
@@ -220,13 +218,13 @@ def _tree_left_early(forward: Forward, paths: Paths) -> list[Tensor]:
         blocks.append(Block(segment.lineage(), segment.start, segment.tokens, slots, list(range(len(slots)))))
     forward.run(forward.plan(blocks[:1]), tree.residency.pool.extent)
     blocks[1].logits_at = []
-    watcher = _FirstLeaves(len(blocks[1].tokens))
-    logits = forward.run(forward.plan(blocks[1:]), tree.residency.pool.extent, [watcher])
+    hook = _FirstRowsLeave(len(blocks[1].tokens))
+    logits = forward.run(forward.plan(blocks[1:]), tree.residency.pool.extent, [hook])
     return list(logits.split([len(branch) for branch in paths.branches[1:]]))
 
 
 def _context(config: Any) -> tuple[int, list[str]]:
-    """The longest path on which positions mean the same whatever else was computed."""
+    """The longest path on which RoPE does not change with length, and notes on limits."""
     context = getattr(config, "max_position_embeddings", None) or 1 << 20
     rope = getattr(config, "rope_parameters", None) or {}
     kinds = {str(r.get("rope_type")) for r in (rope, *rope.values()) if isinstance(r, dict)}
@@ -236,7 +234,7 @@ def _context(config: Any) -> tuple[int, list[str]]:
         return int(context), []
     context = int(original or context)
     return context, [
-        f"{changing[0]} RoPE changes with length: paths end at {context} tokens, where it is still constant"
+        f"{changing[0]} RoPE changes with length: paths end at {context} tokens, within which it is constant"
     ]
 
 

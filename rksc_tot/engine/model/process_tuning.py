@@ -1,4 +1,4 @@
-"""What the C libraries of this process are asked for: memory as rarely as possible, and threads that do not stand in the way."""
+"""Process-wide settings of C libraries: memory allocation by glibc and threads by OpenMP."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 MMAP_THRESHOLD, TRIM_THRESHOLD = -3, -1  # of glibc's mallopt
-LARGEST_KEPT = 32 << 20  # bytes, the most it takes
+LARGEST_KEPT = 32 << 20  # bytes, the largest value glibc accepts
 MOST_KEPT = 256 << 20  # bytes
-SOFT = 1  # of OpenMP's omp_pause_resource_all: what is needed again is made again
+SOFT = 1  # of OpenMP's omp_pause_resource_all: resources are created again when needed
 
 
 def keep_freed_memory() -> None:
@@ -21,7 +21,7 @@ def keep_freed_memory() -> None:
 
     glibc returns large blocks to the system at once. A forward pass on the CPU allocates and frees hundreds of them: a prefill of
     512 tokens on a model of 135M parameters had 83,000 page faults, and took 12 % less processor time without them. The setting
-    is the whole process's. Other C libraries are left as they are.
+    holds for the whole process. With other C libraries nothing changes.
     """
     with contextlib.suppress(OSError, AttributeError):
         mallopt = ctypes.CDLL(None).mallopt
@@ -30,11 +30,11 @@ def keep_freed_memory() -> None:
 
 
 def idle_threads() -> Callable[[], Any]:
-    """What ends the idle OpenMP threads of whoever calls it; they are started again when he next computes.
+    """A function that ends the idle OpenMP threads of the calling thread. They start again with its next operation.
 
-    GNU's OpenMP gives every thread that computes helpers of its own. If there are more of all those than processors, helpers
-    sleep between two operations instead of waiting awake, and each operation takes some 50 µs longer: the engine's thread must
-    not be slowed down by helpers of another that has loaded a model, say. Nothing happens where torch has another OpenMP.
+    GNU's OpenMP gives every computing thread its own worker threads. If there are more of them than processors, workers sleep
+    between two operations instead of spinning, and each operation takes some 50 µs longer. Without this call, workers of a
+    thread that has loaded a model would slow down the engine thread. With another OpenMP the function does nothing.
     """
     import torch
 
@@ -50,8 +50,8 @@ def idle_threads() -> Callable[[], Any]:
 def allow_forks() -> None:
     """Let torch compute in processes that are forked from this one.
 
-    A forked process has only the thread that called fork. That thread's OpenMP helpers do not exist there, and its first
-    parallel operation would wait for them for ever. So they are ended before each fork.
+    A forked process has only the thread that called fork. The OpenMP workers of that thread do not exist in the new process, and
+    its first parallel operation would wait for them for ever. So the workers are ended before each fork.
     """
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(before=idle_threads())

@@ -1,8 +1,8 @@
-"""How far the logits of a tree may be from those of plain passes.
+"""The allowed difference between the logits of a tree and those of plain passes.
 
-float32 rounds so little that each logit is held to five digits. In half precision two correct passes of one model differ by some
-per cent, and the model decides by how many. So the model's own passes are the yardstick there: its own cache decodes the probe's
-paths in two ways, and a tree may differ from the plain passes three times as much as these do.
+In float32 rounding is small, so each logit must agree to five digits. In half precision, two correct passes of one model differ
+by some per cent, and the difference depends on the model. There the model's own passes set the tolerance: its own cache decodes
+the probe's paths in two ways, and a tree may differ from the plain passes by three times the difference of these passes.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from rksc_tot.engine.model import hf_compat as compat
 from rksc_tot.engine.model.forward import Forward
 
 SINGLE = 1e-5
-"""In float32: of the largest logit at the end of a branch."""
+"""Tolerance in float32, as a share of the largest logit at the ends of branches."""
 FACTOR = 3
-"""In half precision: of the noise of the model's own passes."""
+"""Tolerance in half precision, as a multiple of the noise of the model's own passes."""
 PADDING = 0
 
 
@@ -33,12 +33,12 @@ class Paths(NamedTuple):
 
     @property
     def tokens(self) -> int:
-        """How many there are."""
+        """Number of tokens."""
         return len(self.trunk) + sum(map(len, self.branches))
 
 
 class Tolerance(NamedTuple):
-    """How far a tree may differ.
+    """The allowed difference of a tree.
 
     Attributes
     ----------
@@ -48,7 +48,7 @@ class Tolerance(NamedTuple):
         Whether differences are the largest |Δlogit| at the ends of the branches. In half precision they are the root mean
         square of all Δlogits, as a share of the logits' own.
     noise
-        How far the model's own passes differ; 0 where that is not measured.
+        The difference of the model's own passes; 0 where that is not measured.
     """
 
     limit: float
@@ -56,13 +56,13 @@ class Tolerance(NamedTuple):
     noise: float = 0.0
 
     def difference(self, found: Sequence[Tensor], plain: Sequence[Tensor]) -> float:
-        """How far logits are from those of plain passes, in the unit of ``limit``."""
+        """The difference between logits and those of plain passes, in the unit of ``limit``."""
         if self.single:
             return max(float((a[-1] - b[-1]).abs().max()) for a, b in zip(found, plain, strict=True))
         return _relative(found, plain)
 
     def told(self, difference: float) -> str:
-        """A difference in words, with what is allowed."""
+        """A sentence with the difference and the limit."""
         if self.single:
             return f"logits differ by {difference:.2g} from a plain forward pass"
         own = f"the model's own passes differ by {self.noise:.2%}, and {self.limit:.2%} are allowed"
@@ -75,7 +75,7 @@ def plain_logits(forward: Forward, paths: Paths) -> list[Tensor]:
 
 
 def tolerance_of(forward: Forward, paths: Paths, plain: Sequence[Tensor]) -> Tolerance:
-    """The tolerance of a model on these paths, whose ``plain`` logits are known.
+    """The tolerance of a model on these paths. ``plain``: logits of plain passes.
 
     Raises
     ------
@@ -91,7 +91,7 @@ def tolerance_of(forward: Forward, paths: Paths, plain: Sequence[Tensor]) -> Tol
     if not FACTOR * noise < changed:
         name = str(forward.dtype).removeprefix("torch.")
         raise UnsupportedModel(
-            f"in {name} it cannot be told whether trees decode exactly: the logits of the model's own passes differ by "
+            f"{name} rounds too much to prove that trees decode exactly: the logits of the model's own passes differ by "
             f"{noise:.2%}, those of a prompt with a wrong token by {changed:.2%}",
             hint="try float32",
         )
@@ -99,7 +99,7 @@ def tolerance_of(forward: Forward, paths: Paths, plain: Sequence[Tensor]) -> Tol
 
 
 def _rounding(forward: Forward) -> float:
-    """What half a digit lost in each layer adds up to, if at random: less noise is luck, as where a model is tiny."""
+    """Expected noise of half a digit lost at random in each layer; a lower bound, since tiny models may have no noise."""
     return torch.finfo(forward.dtype).eps / 2 * math.sqrt(forward.depth)
 
 

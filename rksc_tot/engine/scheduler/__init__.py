@@ -1,1 +1,1 @@
-"""Which jobs get rows in the next forward pass."""
+"""Decides which jobs get rows in the next forward pass."""

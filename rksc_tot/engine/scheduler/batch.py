@@ -1,4 +1,4 @@
-"""One pass through the model: rows are claimed for waiting jobs, computed, and booked."""
+"""One forward pass: schedule rows for waiting jobs, compute them, book them."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from rksc_tot.engine.model.layer_hooks import LayerHook
 
 
 class Computed(NamedTuple):
-    """The outcome of a pass.
+    """The result of a pass.
 
     Attributes
     ----------
     logits
-        ``[n, V]`` of all segments that the blocks end in, in order.
+        Logits ``[n, V]`` of the blocks' ``ends``, in order.
     broken
-        The blocks for which the model gave no finite numbers. Their rows are dropped.
+        Blocks whose logits or label probabilities are not finite. Their KV is dropped.
     """
 
     logits: Tensor
@@ -34,13 +34,13 @@ class Computed(NamedTuple):
 
 
 class ScheduledRows(NamedTuple):
-    """Rows of a block that lie in one segment, whose KV they give it."""
+    """The rows of a block that belong to one segment."""
 
     segment: Segment
     slots: list[int]
-    new: int  # how many are stored for the first time ever
-    ever_computed: int  # of the segment before
-    before: KVState | None  # what the segment stored before, where these tokens are not its next ones
+    new: int  # number of rows whose KV was never stored before
+    ever_computed: int  # ``segment.kv.ever_computed`` before the pass
+    before: KVState | None  # state of the segment's KV, if these rows overwrite part of it
 
 
 class ScheduledBlock(NamedTuple):
@@ -49,15 +49,15 @@ class ScheduledBlock(NamedTuple):
     Attributes
     ----------
     block
-        What the forward pass needs to know of the rows.
+        The rows as the forward pass sees them.
     job
         The job that pays.
     rows
-        How many rows there are.
+        Number of rows.
     ends
-        The segments whose next-token logits the rows give.
+        Segments whose next-token logits the pass returns.
     parts
-        What the rows store, segment by segment.
+        The stored rows, by segment.
     """
 
     block: Block
@@ -77,12 +77,12 @@ def schedule(
     limit: int | None = None,
     restorer: Restorer | None = None,
 ) -> ScheduledBlock:
-    """Schedule the next rows, at most ``most``, on the way to the logits at ``tip``. They count as stored from now on, so that
-    later blocks of the same pass may attend to them.
+    """Schedule the next rows, at most ``most``, of the path that ends at ``tip``. They count as stored from now on, so that later
+    blocks of the same pass may attend to them.
 
-    Logits are also taken at segments on the way that a job waits for or that a handle holds, but not at a question that is read
-    between the layers: its rows may leave the pass. If the path is resident, its last row is computed again, since KV does not
-    give logits.
+    Logits are also returned for segments of the path that a job waits for or that a handle holds. They are not returned for a
+    question that is read between layers, since its rows may leave the pass. If the whole path is resident, its last row is
+    computed again, since KV alone gives no logits.
 
     Parameters
     ----------
@@ -91,23 +91,25 @@ def schedule(
     most
         The most rows.
     missing
-        The part of the path that must be computed.
+        The missing part of the path.
     awaited
         Segments that jobs wait for.
     limit
-        How many tokens may be resident on the job's account afterwards; None: any number.
+        Most tokens that may be resident on the job's account; None: no limit.
     restorer
-        Copies missing KV back where that is cheaper than computing it.
+        Copies offloaded KV back where that is cheaper than computing it.
 
     Raises
     ------
     AccountFull
-        If the account may hold no more.
+        If the account may hold no more KV.
     CacheError
         If there is no room.
     """
     changes = tree.residency.changes
-    for segment in [segment for segment, _ in missing if not segment.resident][:1]:  # only the first is stored in part
+    for segment in [segment for segment, _ in missing if not segment.resident][
+        :1
+    ]:  # only the first may be stored in part
         tree.split_by_payer(segment, job.payer)
     if restorer is not None:
         missing = missing if tree.residency.changes == changes else tree.residency.missing(tip, job.exact)
@@ -116,7 +118,7 @@ def schedule(
     run = _run(missing) or [(tip, len(tip.tokens) - 1)]
     start = run[0][0].start + run[0][1]
     count = left = min(most, run[-1][0].end - start)
-    pieces: list[tuple[Segment, range, dict[int, int]]] = []  # tokens of a segment, and the slots that some have
+    pieces: list[tuple[Segment, range, dict[int, int]]] = []  # rows of a segment, and the slots of rows that have one
     for segment, first in run:
         rows = range(first, min(len(segment.tokens), first + left))
         if rows:
@@ -145,7 +147,7 @@ def schedule(
 
 
 def _run(missing: list[tuple[Segment, int]]) -> list[tuple[Segment, int]]:
-    """The first of what is missing, and what follows without a gap."""
+    """The first missing segment, and those that follow without a gap."""
     stop = next(
         (n for n in range(1, len(missing)) if missing[n][1] or missing[n][0].parent is not missing[n - 1][0]), None
     )
@@ -153,56 +155,56 @@ def _run(missing: list[tuple[Segment, int]]) -> list[tuple[Segment, int]]:
 
 
 def not_numbers() -> EngineError:
-    """The error of a job whose logits are not finite."""
+    """The error for jobs whose logits are not finite."""
     return EngineError("the model's logits are not numbers (NaN or infinite)", hint="try dtype float32")
 
 
-def compute(forward: Forward, tree: PrefixTree, claims: Sequence[ScheduledBlock]) -> Computed:
+def compute(forward: Forward, tree: PrefixTree, blocks: Sequence[ScheduledBlock]) -> Computed:
     """Run one pass over all blocks, hand the logits to their segments, and book the rows.
 
-    If the pass raises, nothing of it is stored or booked, and the exception is raised again. Questions to the layers are
-    answered; rows of theirs that left before the last layer are not stored.
+    If the pass raises, no row of it stays stored or booked, and the exception is raised again. Questions that are read between
+    layers get their answers. Rows that left before the last layer are not stored.
     """
-    asked = _asked(claims)
-    keeper = _state_keeper(claims)
-    hooks: list[LayerHook] = [*([LabelReader(forward.open_lens(), list(asked.values()))] if asked else []),
+    questions = _layer_questions(blocks)
+    keeper = _state_keeper(blocks)
+    hooks: list[LayerHook] = [*([LabelReader(forward.open_lens(), list(questions.values()))] if questions else []),
                                *([keeper] if keeper else [])]  # fmt: skip
     try:
-        plan = forward.plan([made.block for made in claims])
+        plan = forward.plan([made.block for made in blocks])
         logits = forward.run(plan, tree.residency.pool.extent, hooks)
     except BaseException:
-        give_up(tree, claims)
+        undo_schedule(tree, blocks)
         raise
     if keeper:
         keeper.hand_out()
     finite = iter(logits.amax(-1).isfinite().tolist() if logits.numel() else ())
     row, broken = 0, []
-    for n, made in enumerate(claims):
+    for n, made in enumerate(blocks):
         for segment in made.ends:
             segment.logits = logits[row].clone() if segment.handles else logits[row]
             row += 1
         sound = [next(finite) for _ in made.ends]
-        if not all(sound) or (n in asked and asked[n].broken):
+        if not all(sound) or (n in questions and questions[n].broken):
             broken.append(made)
     held = tree.residency.pool.used * forward.arena.bytes_per_row
-    for ledger in {id(made.job.account.ledger): made.job.account.ledger for made in claims}.values():
+    for ledger in {id(made.job.account.ledger): made.job.account.ledger for made in blocks}.values():
         ledger.book_passes(1, held)
-    for n, made in enumerate(claims):
+    for n, made in enumerate(blocks):
         made.job.book(
             [ComputedRows(part.segment.start, len(part.slots), part.new) for part in made.parts], _exact(made)
         )
-        if n in asked:
-            if asked[n].left:
-                _take_back(tree, [part for part in made.parts if part.segment.start >= (made.job.leaves_from or 0)])
-            if not asked[n].broken:
-                made.job.answer(asked[n])
+        if n in questions:
+            if questions[n].left:
+                _undo_parts(tree, [part for part in made.parts if part.segment.start >= (made.job.leaves_from or 0)])
+            if not questions[n].broken:
+                made.job.answer(questions[n])
     for made in broken:
-        _spoil(tree, forward, made)
+        _drop_not_finite(tree, forward, made)
     return Computed(logits, broken)
 
 
-def _spoil(tree: PrefixTree, forward: Forward, made: ScheduledBlock) -> None:
-    """Drop the KV of a block's rows, or of the first segment on their path whose KV is not finite."""
+def _drop_not_finite(tree: PrefixTree, forward: Forward, made: ScheduledBlock) -> None:
+    """Drop the KV of a block's rows, or of the first segment of their path whose KV is not finite."""
     written = {part.segment for part in made.parts}
     for segment in made.block.lineage:
         if segment in written or not forward.arena.finite(segment.kv.slots):
@@ -216,14 +218,14 @@ def _exact(made: ScheduledBlock) -> bool:
     return last.start + last.kv.exact_tokens >= made.block.start + made.rows
 
 
-def give_up(tree: PrefixTree, claims: Sequence[ScheduledBlock]) -> None:
+def undo_schedule(tree: PrefixTree, blocks: Sequence[ScheduledBlock]) -> None:
     """Undo the scheduling of blocks that will not be computed."""
-    for made in reversed(claims):
-        _take_back(tree, made.parts)
+    for made in reversed(blocks):
+        _undo_parts(tree, made.parts)
 
 
-def _take_back(tree: PrefixTree, parts: Sequence[ScheduledRows]) -> None:
-    """Undo the storing of parts of one block, its last ones."""
+def _undo_parts(tree: PrefixTree, parts: Sequence[ScheduledRows]) -> None:
+    """Undo the storing of the last parts of a block."""
     for part in reversed(parts):
         if part.before is None:
             tree.residency.undo_store(part.segment, len(part.slots), part.ever_computed)
@@ -231,11 +233,11 @@ def _take_back(tree: PrefixTree, parts: Sequence[ScheduledRows]) -> None:
             tree.residency.undo_overwrite(part.segment, part.before)
 
 
-def _asked(claims: Sequence[ScheduledBlock]) -> dict[int, LayerQuestion]:
-    """The questions read between the layers that end in this pass, by the number of their block."""
+def _layer_questions(blocks: Sequence[ScheduledBlock]) -> dict[int, LayerQuestion]:
+    """The questions read between layers whose last row is in this pass, by the index of their block."""
     found: dict[int, LayerQuestion] = {}
     row = 0
-    for n, made in enumerate(claims):
+    for n, made in enumerate(blocks):
         job, end = made.job, row + made.rows
         if job.leaves_from is not None and made.block.start + made.rows == job.base.end:
             first = row + max(0, job.leaves_from - made.block.start)
@@ -245,13 +247,13 @@ def _asked(claims: Sequence[ScheduledBlock]) -> dict[int, LayerQuestion]:
     return found
 
 
-def _state_keeper(claims: Sequence[ScheduledBlock]) -> StateKeeper | None:
-    """Keeps the hidden states of all rows that give logits, where a job asks for them; else None."""
-    if not any(made.job.keeps_states for made in claims):
+def _state_keeper(blocks: Sequence[ScheduledBlock]) -> StateKeeper | None:
+    """A hook that keeps the hidden states of all rows that give logits; None if no job needs them."""
+    if not any(made.job.keeps_states for made in blocks):
         return None
     rows: list[int] = []
     first = 0
-    for made in claims:
+    for made in blocks:
         rows += [first + at for at in made.block.logits_at]
         first += made.rows
-    return StateKeeper(rows, [segment for made in claims for segment in made.ends])
+    return StateKeeper(rows, [segment for made in blocks for segment in made.ends])

@@ -1,4 +1,4 @@
-"""The one thread that runs the scheduler, and the inbox through which coroutines reach it."""
+"""The thread that runs the scheduler, and the inbox in which coroutines leave changes for it."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from rksc_tot.engine.model.process_tuning import allow_forks, idle_threads
 from rksc_tot.engine.scheduler.scheduler import Scheduler
 
 FORKED = "the engine was made in another process, from which this one was forked"
-QUIET = 4  # rounds of the event loop in which a coroutine that got its answer makes its next request
+QUIET = 4  # rounds of the event loop in which coroutines may add requests before a pass
 J = TypeVar("J", bound=Job)
 T = TypeVar("T")
 
 
 class EngineThread:
-    """Runs the steps of a scheduler for coroutines of any number of event loops and threads. No event loop is blocked by a pass.
+    """Runs a scheduler's steps for coroutines of any event loops and threads. A pass never blocks an event loop.
 
-    The *books* are the scheduler's jobs, its prefix tree and its arena. Changes to them are left in an inbox; the next thread
-    that takes the books makes them first.
+    The *books* are the scheduler's jobs, its prefix tree and its arena. Callers leave changes to the books in an inbox. The next
+    thread that takes the books makes these changes first.
     """
 
     def __init__(self, scheduler: Scheduler) -> None:
@@ -43,22 +43,22 @@ class EngineThread:
 
     @property
     def forked(self) -> bool:
-        """Whether this process was forked from the one that made the engine. Its thread does not run here."""
+        """Whether this process was forked from the process of the engine. The engine thread does not run here."""
         return os.getpid() != self._process
 
     def check_usable(self) -> None:
-        """Raise EngineError if the engine is closed or of another process."""
+        """Raise EngineError if the engine is closed or belongs to another process."""
         self._check_process()
         if self.closed:
             raise EngineError(CLOSED, hint="load it again")
 
     def later(self, act: Callable[[], None]) -> None:
-        """Leave a change to the books in the inbox; it is made before the next step."""
+        """Put a change to the books into the inbox; it is made before the next step."""
         self._inbox.append(act)
 
     @contextmanager
     def books(self) -> Iterator[None]:
-        """Exclusive use of the books, after the changes in the inbox have been made."""
+        """Exclusive access to the books, after the changes in the inbox are made."""
         self._check_process()
         with self._lock:
             while self._inbox:
@@ -71,7 +71,7 @@ class EngineThread:
             pass
 
     def submit(self, work: Callable[[], T]) -> Future[T]:
-        """Run ``work`` in the thread, with exclusive use of the books. Raises EngineError if the engine is closed."""
+        """Run ``work`` in the engine thread, with exclusive access to the books. Raises EngineError if the engine is closed."""
 
         def alone() -> T:
             with self.books():
@@ -83,9 +83,9 @@ class EngineThread:
             raise EngineError(CLOSED) from None
 
     async def run(self, make: Callable[[], list[J]]) -> list[J]:
-        """Make jobs and run them to their end, off the event loop. The first error is raised once all jobs are closed."""
+        """Make jobs and run them without blocking the event loop. The first error is raised after all jobs are closed."""
         jobs: list[J] = []
-        made: list[Exception | None] = []  # how making them went, once it was tried
+        made: list[Exception | None] = []  # the error of making the jobs or None, after the attempt
 
         def begin() -> None:
             try:
@@ -127,7 +127,7 @@ class EngineThread:
             raise EngineError(FORKED, hint="make an engine in this process")
 
     async def _turn(self) -> None:
-        """Wait for one step, which serves all coroutines of this event loop that have made a request so far."""
+        """Wait for one step. All coroutines of this event loop that have made a request share the step."""
         loop = asyncio.get_running_loop()
         for _ in range(QUIET):  # let every coroutine that is ready add its work to the pass
             if loop in self._steps:

@@ -1,8 +1,8 @@
-"""The order in which paths get rows of a pass: fair shares for all searches, and no waiting behind a long prompt.
+"""The order in which paths get rows of a pass: fair shares for all searches, without waits behind long prompts.
 
 The missing part of a path is *short* (a sampled token, a question) or *long* (a prompt). The account with the fewest computed
-rows comes first; of accounts with equally many, those with a short part. Short parts are computed whole. Long parts share the
-rest of the pass in chunks. While short parts wait, long ones get a quarter of the pass at most, so that passes stay quick.
+rows comes first; among equals, an account with a short part. Short parts are never cut. Long parts share the rest of the pass in
+chunks. While short parts wait, long parts get at most a quarter of the pass, so that passes stay short.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ WHILE_OTHERS_WAIT = 4
 
 
 Missing = list[tuple[Segment, int]]
-"""What must be computed before a path is resident, as :meth:`~rksc_tot.cache.prefix_tree.PrefixTree.missing` gives it."""
+"""The missing part of a path: segments, each with its first missing token. See ``Residency.missing``."""
 
 
 class Turn(NamedTuple):
@@ -29,11 +29,11 @@ class Turn(NamedTuple):
     Attributes
     ----------
     job, tip
-        Which path it is, and for which job.
+        The job, and the segment that ends the path.
     rows
-        The most rows it may take.
+        Most rows that the path may take.
     missing
-        What must be computed of the path.
+        The missing part of the path.
     """
 
     job: Job
@@ -45,24 +45,24 @@ class Turn(NamedTuple):
 class FairShare:
     """Rows computed for each account.
 
-    A new account starts level with the least-served active one. No account is more than one pass behind the most-served one, so
-    an account that asks for little saves up no claim.
+    A new account starts level with the least-served active one. An account's count is never more than
+    one pass below the highest count, so that small requests do not build up priority.
     """
 
     def __init__(self) -> None:
         self._served: dict[int, int] = {}  # by id of the account
-        self._accounts: list[Account] = []  # kept alive, so that no id is given to another account
+        self._accounts: list[Account] = []  # kept alive, so that ids stay unique
         self._room = 0  # rows left in the pass
 
     def book(self, account: Account, rows: int) -> None:
-        """Note that so many rows are computed for an account."""
+        """Count rows as computed for an account."""
         self._served[id(account)] += rows
         self._room -= rows
 
     def deal(self, jobs: Sequence[Job], tree: PrefixTree, rows: int) -> Iterator[Turn]:
-        """Every path that lacks something, in turn. ``rows``: those of the pass.
+        """All paths with missing tokens, in the order of fair share. ``rows``: size of the pass.
 
-        The caller books the rows of a turn before it asks for the next one.
+        The caller books the rows of a turn before it takes the next turn.
         """
         self._level(jobs, rows)
         self._room = rows
@@ -75,13 +75,13 @@ class FairShare:
             room = min(before, for_long) if is_long else before
             if room:
                 if tree.residency.changes != seen or any(segment.kv.computed > first for segment, first in missing):
-                    missing = tree.residency.missing(tip, job.exact)  # earlier turns have changed it
+                    missing = tree.residency.missing(tip, job.exact)  # earlier turns may have changed it
                 yield Turn(job, tip, max(1, room // long) if is_long else room, missing)
             if is_long:
                 long, for_long = long - 1, for_long - (before - self._room)
 
     def _wanted(self, jobs: Sequence[Job], tree: PrefixTree) -> Iterator[tuple[int, bool, int, Job, Segment, Missing]]:
-        """Rows computed for its account so far, whether it is long, a number, and the path."""
+        """Entries to sort, one a path with missing tokens: rows served to the account, whether it is long, a number, the path."""
         numbers = count()
         for job in jobs:
             served = self._served[id(job.account)]
@@ -92,7 +92,7 @@ class FairShare:
                     yield served, lacking > SHORT, next(numbers), job, tip, missing
 
     def _level(self, jobs: Sequence[Job], rows: int) -> None:
-        """Level the accounts of these jobs, and forget all others."""
+        """Level the counts of these jobs' accounts, and forget all other accounts."""
         here = {id(job.account): job.account for job in jobs}
         known = [self._served[key] for key in here if key in self._served]
         least, most = min(known, default=0), max(known, default=0)

@@ -1,8 +1,8 @@
-"""The engine's main loop: collect the tokens that all jobs wait for, run one forward pass, hand out the logits.
+"""The engine's main loop: collect the missing tokens of all jobs, run one forward pass, distribute the logits.
 
-A job waits for logits at the end of a segment. The tokens missing on the path there become one block of rows. The job whose
-turn it is (:mod:`rksc_tot.engine.scheduler.fair_share`) schedules the block; other jobs that wait for the same tokens use the
-same rows. An error of one job ends that job and no other.
+A job waits for logits at the end of a segment. The missing tokens of that segment's path become one block of rows. The job that
+is next by fair share (:mod:`rksc_tot.engine.scheduler.fair_share`) pays for the block; other jobs that wait for the same tokens
+share its rows. An error of one job ends only that job.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from rksc_tot.engine.kv.compressor import Compressor
 from rksc_tot.engine.kv.offloading import Restorer
 from rksc_tot.engine.kv.speculation import DraftCopies
 from rksc_tot.engine.model.forward import Forward
-from rksc_tot.engine.scheduler.batch import ScheduledBlock, compute, give_up, not_numbers, schedule
+from rksc_tot.engine.scheduler.batch import ScheduledBlock, compute, not_numbers, schedule, undo_schedule
 from rksc_tot.engine.scheduler.fair_share import FairShare
 
-LOGIT_BYTES = 64 << 20  # of logits kept at handles, beside those that a job waits for
-RECOVERY = 64  # passes after which a pass that ran out of memory is forgotten
+LOGIT_BYTES = 64 << 20  # of logits kept for handles; logits that a job waits for are kept as well
+RECOVERY = 64  # passes without lack of memory after which passes get more rows again
 _log = logging.getLogger("rksc_tot")
 
 
@@ -47,7 +47,7 @@ class Scheduler:
         self.forward = forward
         self.compressor = compressor
         self.draft_copies = draft_copies
-        """Makes the compressed copies for speculative decoding; None: nothing is drafted."""
+        """Makes compressed copies for speculative decoding; None: no speculative decoding."""
         self.restorer = restorer
         """Copies offloaded KV back; None: evicted KV is computed again."""
         self.token_bytes = token_bytes
@@ -57,9 +57,11 @@ class Scheduler:
         self.passes = 0
         self.rows = 0
         self.most = max_rows
-        """Rows of a pass now: fewer than ``max_rows`` after one ran out of memory."""
+        """Most rows of a pass now: below ``max_rows`` after a pass ran out of memory."""
         self._fair_share = FairShare()
-        self._crowded: set[int | None] = set()  # ids of accounts whose jobs had no room in the last pass; None: all
+        self._without_room: set[int | None] = (
+            set()
+        )  # ids of accounts whose jobs got no room; None: the KV budget was full
         self._since_full = 0  # passes since memory ran out
         self._table: Tensor | None = None  # logits of the last pass
         self._row: dict[Segment, int] = {}  # the row of each segment in it
@@ -74,11 +76,11 @@ class Scheduler:
 
     @property
     def lossy(self) -> bool:
-        """Whether work continues on what a compression policy has left."""
+        """Whether jobs continue from compressed KV."""
         return self.compressor is not None and self.draft_copies is None and not self.compressor.rehydrates
 
     def step(self) -> None:
-        """Sample where logits are known, then compute what is missing. Ended jobs leave."""
+        """Sample where logits are known, then compute missing rows. Ended jobs are closed."""
         for job in self.jobs:
             if job.account.late:
                 job.expire()
@@ -89,9 +91,9 @@ class Scheduler:
         if self.compressor is not None:
             self.compressor.compress_over_budget(self.jobs)
         self._retire()
-        claims = self._claim()
-        if claims:
-            self._compute(claims)
+        blocks = self._schedule()
+        if blocks:
+            self._compute(blocks)
         self._retire()
 
     def fail(self, jobs: Iterable[Job], error: Exception) -> None:
@@ -100,10 +102,10 @@ class Scheduler:
             job.fail(error)
         self._retire()
 
-    # -- logits that are there ---------------------------------------------------------------------------------------
+    # -- known logits -----------------------------------------------------------------------------------------------
 
     def _use_logits(self) -> None:
-        """Draw wherever logits are known, again and again: draft tokens that are verified are taken at once."""
+        """Draw wherever logits are known, until none are left. One call may take several verified draft tokens."""
         while ready := {job: tips for job in self.jobs if not job.ended and (tips := job.ready())}:
             self._go_on(ready)
 
@@ -124,7 +126,7 @@ class Scheduler:
         self._forget(tips)
 
     def _gathered(self, tips: Sequence[Segment]) -> tuple[Logits, dict[Segment, int]]:
-        """The logits of these segments in one table, and the row of each. The last pass's table is used if it has few others."""
+        """The logits of segments as one table, and the row of each. The last pass's table is used if it has few other rows."""
         table = self._table
         if table is not None and len(table) <= 2 * len(tips) and all(tip in self._row for tip in tips):
             return Logits(table), self._row
@@ -132,7 +134,7 @@ class Scheduler:
         return Logits(stacked), {tip: n for n, tip in enumerate(tips)}
 
     def _forget(self, used: Iterable[Segment]) -> None:
-        """Drop logits that no job waits for and no handle may ask for, and the oldest beyond :data:`LOGIT_BYTES`."""
+        """Drop logits that neither a job nor a handle needs, and the oldest beyond :data:`LOGIT_BYTES`."""
         awaited = self._awaited()
         for tip in used:
             if not tip.handles and tip not in awaited:
@@ -145,7 +147,7 @@ class Scheduler:
         self._kept = dict.fromkeys(s for s in kept if s.logits is not None)
 
     def _awaited(self) -> set[Segment]:
-        """Segments at whose end a job needs logits."""
+        """Segments after which a job needs logits."""
         return {tip for job in self.jobs if not job.ended for tip in job.awaited()}
 
     def _retire(self) -> None:
@@ -156,36 +158,36 @@ class Scheduler:
         if self.draft_copies is not None and not self.jobs:
             self.draft_copies.forget()
 
-    # -- logits that are missing -------------------------------------------------------------------------------------
+    # -- missing logits ---------------------------------------------------------------------------------------------
 
-    def _compute(self, claims: Sequence[ScheduledBlock]) -> None:
-        """Run a pass. After one that ran out of memory the next has fewer rows."""
-        rows = sum(made.rows for made in claims)
+    def _compute(self, blocks: Sequence[ScheduledBlock]) -> None:
+        """Run a pass. If it runs out of memory, the next pass has fewer rows."""
+        rows = sum(made.rows for made in blocks)
         self._table, self._row = None, {}
         start = time.perf_counter()
         try:
-            logits, broken = compute(self.forward, self.tree, claims)
+            logits, broken = compute(self.forward, self.tree, blocks)
         except Exception as error:
             if _out_of_memory(error) and rows > 1:
-                self._back_off(rows, claims)
+                self._back_off(rows, blocks)
                 return
             failure = error
-            if not isinstance(error, EngineError):  # else it says already what to do
+            if not isinstance(error, EngineError):  # an EngineError has a hint already
                 failure = EngineError(f"the forward pass failed: {type(error).__name__}: {error}")
                 failure.__cause__ = error
-            self.fail({made.job for made in claims}, failure)
+            self.fail({made.job for made in blocks}, failure)
             return
         self.passes += 1
         self.rows += rows
         if _log.isEnabledFor(logging.DEBUG):
-            count, held = len({id(made.job) for made in claims}), self.tree.residency.pool.used * self.token_bytes
+            count, held = len({id(made.job) for made in blocks}), self.tree.residency.pool.used * self.token_bytes
             _log.debug("pass %d: %d rows of %d jobs, %d bytes of KV resident", self.passes, rows, count, held)
         if self.restorer is not None:
             self.restorer.store.costs.computed(rows, time.perf_counter() - start)
         self._since_full += 1
         if self.most < self.max_rows and self._since_full >= RECOVERY:
             self.most, self._since_full = min(self.max_rows, 2 * self.most), 0
-        ends = [segment for made in claims for segment in made.ends]
+        ends = [segment for made in blocks for segment in made.ends]
         if self.compressor is not None:
             self.compressor.record_entropy(ends, logits)
         self._table, self._row = logits, {segment: n for n, segment in enumerate(ends)}
@@ -195,34 +197,36 @@ class Scheduler:
             authors = {made.job for made in broken}
             self.fail([j for j in self.jobs if j in authors or not spoiled.isdisjoint(j.awaited())], not_numbers())
 
-    def _back_off(self, rows: int, claims: Sequence[ScheduledBlock]) -> None:
+    def _back_off(self, rows: int, blocks: Sequence[ScheduledBlock]) -> None:
         self.most, self._since_full = max(1, rows // 2), 0
-        _log.warning("a pass of %d rows ran out of memory; going on with %d", rows, self.most)
-        for ledger in {id(made.job.account.ledger): made.job.account.ledger for made in claims}.values():
+        _log.warning("a pass of %d rows ran out of memory; the next has %d at most", rows, self.most)
+        for ledger in {id(made.job.account.ledger): made.job.account.ledger for made in blocks}.values():
             ledger.backoffs += 1
         if self.forward.device.type == "cuda":
             torch.cuda.empty_cache()
 
-    def _claim(self) -> list[ScheduledBlock]:
-        """Blocks for this pass. Where the KV budget is full, jobs wait, the youngest first."""
-        claims: list[ScheduledBlock] = []
+    def _schedule(self) -> list[ScheduledBlock]:
+        """Schedule blocks for this pass. If the KV budget is full, jobs wait, the youngest first."""
+        blocks: list[ScheduledBlock] = []
         try:
-            self._claim_in_turn(claims)
+            self._schedule_in_turn(blocks)
         except BaseException:
-            give_up(self.tree, claims)
+            undo_schedule(self.tree, blocks)
             raise
-        return claims
+        return blocks
 
-    def _claim_in_turn(self, claims: list[ScheduledBlock]) -> None:
+    def _schedule_in_turn(self, blocks: list[ScheduledBlock]) -> None:
         taken: set[Segment] = set()
-        leaving: set[Segment] = set()  # their rows may leave the pass early, so no other block may attend to them
+        leaving: set[Segment] = set()  # rows may leave the pass early: no other block may attend to them
         awaited = self._awaited()
         full: tuple[Job, CacheError] | None = None  # the first job without room
         short: dict[int, Job] = {}  # by account: the first job whose account may hold no more KV
         running = {id(job.account) for job in self.jobs if job.running}
-        closed = running & self._crowded  # a paused job would take the room that running jobs wait for, again and again
-        none_wakes = bool(running) and None in self._crowded
-        self._crowded = set()
+        closed = (
+            running & self._without_room
+        )  # paused jobs of these accounts do not resume: running jobs wait for the room
+        none_wakes = bool(running) and None in self._without_room
+        self._without_room = set()
         for job, tip, most, lacking in self._fair_share.deal(self.jobs, self.tree, self.most):
             missing = [segment for segment, _ in lacking]
             if (full and not job.running) or not taken.isdisjoint((tip, *missing)):
@@ -240,7 +244,7 @@ class Scheduler:
                 made = schedule(self.tree, job, tip, most, lacking, awaited, self.limit(job.account), self.restorer)
             except CacheError as error:
                 if not waking:
-                    self._crowded.add(id(job.account) if isinstance(error, AccountFull) else None)
+                    self._without_room.add(id(job.account) if isinstance(error, AccountFull) else None)
                 if isinstance(error, AccountFull):
                     short.setdefault(id(job.account), job)
                 else:
@@ -250,26 +254,26 @@ class Scheduler:
                 continue
             finally:
                 job.account.ledger.evicted_tokens += self.tree.residency.evicted_tokens - evicted
-            claims.append(made)
+            blocks.append(made)
             taken.update((tip, *missing))
             if job.leaves_from is not None:
                 leaving.update(part.segment for part in made.parts)
             self._fair_share.book(job.account, made.rows)
-        served = {id(made.job.account) for made in claims}
+        served = {id(made.job.account) for made in blocks}
         for stuck in (job for key, job in short.items() if key not in served):
-            self._make_way_within(stuck)
-        if full and not claims and not short:
-            self._make_way(*full)
+            self._free_kv_of_account(stuck)
+        if full and not blocks and not short:
+            self._free_kv(*full)
 
     def limit(self, account: Account) -> int | None:
-        """Tokens that may be resident on an account, if that is limited."""
+        """Most tokens that may be resident on an account; None: no limit."""
         return account.kv_tokens(self.token_bytes)
 
-    def _make_way(self, stuck: Job, full: CacheError) -> None:
-        """No block fits. Draft tokens are dropped first; then audits fail; then the youngest running job is paused. A job that
-        does not fit alone fails.
+    def _free_kv(self, stuck: Job, full: CacheError) -> None:
+        """Free KV when no block fits: drop draft tokens, else fail audits, else pause the youngest running job. A job that does
+        not fit alone fails.
         """
-        if self._crowd_out(stuck, self.jobs):
+        if self._drop_drafts(stuck, self.jobs):
             return
         if audits := [job for job in self.jobs if job.audit]:
             for audit in audits:
@@ -281,19 +285,19 @@ class Scheduler:
             return
         last = (running or [stuck])[0]
         if last.remaining_tokens and not isinstance(full, CompressionError):
-            full = CacheError(f"{full}; they may still write {last.remaining_tokens * self.token_bytes} bytes of KV")
+            full = CacheError(f"{full}; the job may still write {last.remaining_tokens * self.token_bytes} bytes of KV")
         last.fail(full)
 
-    def _crowd_out(self, stuck: Job, jobs: Sequence[Job]) -> bool:
-        """Drop the draft tokens of one generation: of the stuck one, else of the youngest. False if there are none."""
-        return any(job.crowd_out() for job in (stuck, *reversed(jobs)))
+    def _drop_drafts(self, stuck: Job, jobs: Sequence[Job]) -> bool:
+        """Drop the draft tokens of the stuck job, else of the youngest with draft tokens. False if there are none."""
+        return any(job.drop_drafts() for job in (stuck, *reversed(jobs)))
 
-    def _make_way_within(self, stuck: Job) -> None:
-        """An account may hold no more KV. Its draft tokens are dropped first; then its audits end; then its youngest running job
-        is paused. A job that does not fit alone ends with what it has.
+    def _free_kv_of_account(self, stuck: Job) -> None:
+        """Free KV of an account at its limit: drop its draft tokens, else end its audits, else pause its youngest running job. A
+        job that does not fit alone ends with the tokens it has.
         """
         here = [job for job in self.jobs if job.account is stuck.account]
-        if self._crowd_out(stuck, here):
+        if self._drop_drafts(stuck, here):
             return
         if audits := [job for job in here if job.audit]:
             for audit in audits:

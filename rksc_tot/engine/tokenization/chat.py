@@ -1,7 +1,7 @@
-"""Prompts and questions into tokens: plain text, or chat messages through the model's own template.
+"""Tokens of prompts and questions: of plain text, or of chat messages by the model's chat template.
 
-Only the template makes control tokens. The names of control tokens in a message are cut (see :class:`TextTokenizer`): a mark
-at each cut goes through the template with the message, and what stands between the marks is tokenised apart.
+Only the template makes control tokens. Names of control tokens in a message are cut (see :class:`TextTokenizer`): a mark at each
+cut passes through the template with the message, and the text between marks is tokenised separately.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ PRIVATE = range(0xE000, 0xF900)  # characters that Unicode leaves to private use
 
 
 class Following(NamedTuple):
-    """What follows a path.
+    """Text that follows a path.
 
     Attributes
     ----------
     pieces
-        Pieces of its text that are tokenised apart.
+        Pieces of the text that are tokenised separately.
     plain
-        Whether it is all text; else it has the control tokens of the chat template.
+        Whether it is plain text; else it has control tokens of the chat template.
     """
 
     pieces: tuple[str, ...]
@@ -36,7 +36,7 @@ class Following(NamedTuple):
         return "".join(self.pieces)
 
     def tokens(self, tokenizer: TextTokenizer, more: str = "") -> list[int]:
-        """Its tokens, with more text at the end."""
+        """Tokens of the text, with ``more`` at the end."""
         if self.plain:
             return tokenizer.continuation(self.text + more)
         first, *rest = tokenizer.pieces(more)
@@ -44,7 +44,7 @@ class Following(NamedTuple):
 
 
 def opens_reply(messages: Sequence[Message]) -> bool:
-    """Whether the model is to begin a reply after these messages; else it continues the assistant's last message."""
+    """Whether the model begins a reply after these messages; else it continues the assistant's last message."""
     return not messages or messages[-1]["role"] != "assistant"
 
 
@@ -67,17 +67,17 @@ def prompt_tokens(tokenizer: TextTokenizer, prompt: Prompt) -> list[int]:
 
 
 def following(tokenizer: TextTokenizer, messages: Sequence[Message] | None, words: Prompt) -> Following:
-    """What follows a path: a text as it is, or messages as the turns after the assistant's, which the template closes.
+    """The text that follows a path: plain text, or messages as turns after the assistant's, which the template closes.
 
     Parameters
     ----------
     tokenizer
         The model's tokenizer.
     messages
-        What the prompt was made of; None: of plain text. The path is the assistant's reply to them, or, where the last
-        message is the assistant's, its continuation.
+        Chat messages of the prompt; None: plain text. The path is the assistant's reply to them. If the last message is the
+        assistant's, the path continues it.
     words
-        What follows.
+        The text or messages that follow.
 
     Raises
     ------
@@ -95,7 +95,7 @@ def following(tokenizer: TextTokenizer, messages: Sequence[Message] | None, word
     whole = _render(tokenizer, [*_with_reply(messages, reply), *words], cut)
     _, found, after = whole.rpartition(reply)
     if not found:
-        raise EngineError("the chat template does not show the assistant's words", hint="use plain text prompts")
+        raise EngineError("the chat template leaves out the assistant's message", hint="use plain text prompts")
     return Following(tuple(after.split(cut)), False)
 
 
@@ -108,21 +108,21 @@ def following_tokens(tokenizer: TextTokenizer, messages: Sequence[Message] | Non
 
 
 def _with_reply(messages: Sequence[Message], reply: str) -> list[Message]:
-    """The messages with ``reply`` as the assistant's reply, or as the continuation of its last message."""
+    """The messages with ``reply`` as the assistant's reply, or appended to the assistant's last message."""
     if opens_reply(messages):
         return [*messages, {"role": "assistant", "content": reply}]
     return [*messages[:-1], {**messages[-1], "content": messages[-1]["content"] + reply}]
 
 
 def _marks(tokenizer: TextTokenizer, messages: Sequence[Message]) -> tuple[str, str]:
-    """Two characters that stand neither in the messages nor in the template: for cuts, and for the assistant's reply."""
+    """Two characters that occur neither in the messages nor in the template: for cuts, and for the assistant's reply."""
     taken = {*str(tokenizer.raw.chat_template), *(c for message in messages for c in "".join(message.values()))}
     free = (mark for mark in map(chr, PRIVATE) if mark not in taken)
     return next(free), next(free)
 
 
 def _render(tokenizer: TextTokenizer, messages: Sequence[Message], cut: str) -> str:
-    """The messages as the template writes them, up to where the model goes on, with a mark at each cut."""
+    """The messages in the chat template, up to where the model continues, with a mark at each cut."""
     if not tokenizer.raw.chat_template:
         raise EngineError("this model has no chat template", hint="return a string from Task.prompt")
     opens = opens_reply(messages)
@@ -139,5 +139,5 @@ def _render(tokenizer: TextTokenizer, messages: Sequence[Message], cut: str) -> 
             raise EngineError(f"the chat template refused the messages: {reason}") from error
         raise EngineError(
             f"the chat template cannot continue the assistant's last message: {reason}",
-            hint="end the messages with one of the user",
+            hint="end the messages with a user message",
         ) from error

@@ -1,11 +1,11 @@
-"""The ways in which a model may write the labels of a question, as a trie of tokens after the question.
+"""The spellings of a question's labels, as a trie of tokens after the question.
 
-Texts that count as a label (its *spellings*): the label letter by letter as it is given, directly after white space, behind a
-space after a letter or digit, and either way after anything else.
+The *spellings* of a label are the texts that count as the label. If the question ends in white space, the spelling is the label
+itself. If it ends in a letter or digit, the spelling has a space before the label. Otherwise both count.
 
 A spelling is tokenised together with the question, since a tokenizer may merge the question's last characters with it: after
-"so: ", the label "yes" is the token " yes". There the trie begins before those characters (token healing), and the
-probabilities are those given that the characters come next.
+"so: ", the label "yes" is the token " yes". In this case the trie begins before these characters (token healing), and the
+probabilities are conditional on them.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from torch import Tensor
     from transformers import PreTrainedTokenizerBase
 
-UNREAD = "the labels cannot be read between the layers"
+UNREAD = "the labels cannot be read between layers"
 IN_FULL = "choose labels that begin differently, or ask without early exit"
 Prefix = tuple[int, ...]
-"""Tokens from the root of a trie."""
+"""Tokens on the way from the root of a trie to a node."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,10 +40,10 @@ class LabelTrie:
     question
         Tokens of the question; the trie begins at their end.
     spellings
-        For each label the token paths of its spellings, none of them empty.
+        Token paths of the spellings of each label. No path is empty.
     covers
-        Where a spelling merges with the end of the question: the nodes at which the question is not over yet, and the tokens
-        after each that complete it. Empty otherwise.
+        If a spelling merges with the end of the question: nodes at which the question is not complete, each with the tokens
+        that complete it. Empty otherwise.
     """
 
     labels: tuple[str, ...]
@@ -53,22 +53,22 @@ class LabelTrie:
 
     @cached_property
     def nodes(self) -> list[Prefix]:
-        """Nodes whose next-token distribution is read, parents first."""
+        """Nodes whose next-token distribution is needed, parents first."""
         inner = {path[:n] for paths in self.spellings for path in paths for n in range(len(path))}
         return sorted({(), *inner, *self.covers}, key=len)
 
     @property
     def flat(self) -> bool:
-        """Whether one next-token distribution holds all that is read."""
+        """Whether one next-token distribution is enough to read all labels."""
         return len(self.nodes) == 1 and not self.covers
 
     @cached_property
     def first(self) -> tuple[tuple[int, ...], ...]:
-        """For each label the tokens that its spellings begin with."""
+        """First tokens of the spellings of each label."""
         return tuple(tuple(sorted({path[0] for path in paths})) for paths in self.spellings)
 
     def check_layers(self) -> None:
-        """Refuse labels that cannot be read between the layers of the pass that computes the question.
+        """Refuse labels that cannot be read between the layers of the question's pass.
 
         Raises
         ------
@@ -85,7 +85,7 @@ class LabelTrie:
 
     @cached_property
     def _ends(self) -> list[dict[Prefix, list[int]]]:
-        """For each label: by node, the tokens after which one of its spellings is complete."""
+        """For each label, by node: the tokens that complete one of its spellings."""
         found: list[dict[Prefix, list[int]]] = []
         for paths in self.spellings:
             ends: dict[Prefix, list[int]] = {}
@@ -96,7 +96,7 @@ class LabelTrie:
 
     @cached_property
     def _longer(self) -> list[tuple[int, Prefix]]:
-        """Spellings that go on from a spelling of another label (a number): nearest first."""
+        """For each spelling, the longer spellings of other labels (by index) that begin with it, shortest first."""
         owner = {path: n for n, paths in enumerate(self.spellings) for path in paths}
         found = []
         for path, label in owner.items():
@@ -106,10 +106,10 @@ class LabelTrie:
         return found
 
     def read(self, logprobs: Callable[[Prefix, Sequence[int]], Tensor]) -> tuple[list[float], float]:
-        """Probabilities of the labels, not normalised, and of everything else, given the question.
+        """Probabilities of the labels, not normalised, and of all other texts, given the question.
 
-        A label's probability is that of a text that begins with one of its spellings, and does not go on into a longer label
-        ("good" and "good enough").
+        The probability of a label is that of all texts that begin with one of its spellings, without texts that begin with a
+        longer label ("good" and "good enough").
 
         Parameters
         ----------
@@ -141,20 +141,20 @@ def label_trie(
     Parameters
     ----------
     encode : callable
-        Tokens of a text that stands where the question stands.
+        Returns the tokens of a text in place of the question.
     question : str
-        Its text.
+        Text of the question.
     labels : sequence of str
         Two or more.
     pieces : Pieces
-        Of the model's tokens.
+        Raw texts of the model's tokens.
     unknown : int, optional
-        The token of text that the tokenizer cannot write.
+        The token for text that the tokenizer cannot encode.
 
     Raises
     ------
     EngineError
-        If labels are not two or more different texts, or the tokenizer cannot write one, or writes two of them alike.
+        If labels are not two or more different texts, or the tokenizer cannot encode one, or encodes two of them alike.
     """
     check_labels(labels)
     if not (asked := encode(question)):
@@ -172,7 +172,7 @@ def label_trie(
     paths = {label: tuple(path[common:] for path, of in written.items() if of == label) for label in labels}
     for label, found in paths.items():
         if not found or not all(found):
-            raise EngineError(f"the tokenizer cannot write the label {label!r}", hint="choose another label")
+            raise EngineError(f"the tokenizer cannot encode the label {label!r}", hint="choose another label")
     rest = tuple(asked[common:])
     inner = {path[:n] for found in paths.values() for path in found for n in range(len(path))}
     covers = pieces.covers(rest, inner | {rest[:n] for n in range(len(rest))}) if rest else {}
@@ -186,10 +186,10 @@ def check_labels(labels: Sequence[str]) -> None:
 
 
 def _spaces(after: str) -> tuple[str, ...]:
-    """What may stand between a question that ends in the character ``after`` and a label."""
+    """Possible texts between a question that ends in the character ``after`` and a label."""
     if after.isspace():
         return ("",)
-    if after.isalnum() and unicodedata.east_asian_width(after) not in "WF":  # those scripts know no spaces
+    if after.isalnum() and unicodedata.east_asian_width(after) not in "WF":  # CJK scripts have no spaces
         return (" ",)
     return ("", " ")
 
@@ -199,7 +199,7 @@ def _common(a: Sequence[int], b: Sequence[int]) -> int:
 
 
 class Pieces:
-    """The raw texts of a model's tokens, in which a space has a character of its own. ``size``: tokens the model knows."""
+    """The raw texts of a model's tokens, in which a space has a character of its own. ``size``: size of the vocabulary."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, size: int) -> None:
         self._tokenizer = tokenizer
@@ -214,17 +214,17 @@ class Pieces:
         return ["" if n in special else str(piece or "") for n, piece in zip(ids, found, strict=True)]
 
     def text(self, tokens: Sequence[int]) -> str:
-        """The raw text of tokens; special ones have none."""
+        """The raw text of tokens; special tokens have an empty text."""
         return "".join(self._all[token] for token in tokens)
 
     def starting_with(self, text: str) -> list[int]:
-        """The tokens whose raw text begins so."""
+        """The tokens whose raw text begins with ``text``."""
         if text not in self._starting:
             self._starting[text] = [n for n, piece in enumerate(self._all) if piece.startswith(text)]
         return self._starting[text]
 
     def covers(self, rest: Sequence[int], nodes: Iterable[Prefix]) -> dict[Prefix, list[int]]:
-        """The nodes at which the text of the tokens ``rest`` is not complete, and the tokens that complete it or go beyond."""
+        """The nodes at which the text of the tokens ``rest`` is not complete, and the tokens that complete or exceed it."""
         text = self.text(rest)
         reached = {node: self.text(node) for node in nodes}
         left = {node: text[len(so_far) :] for node, so_far in reached.items() if text.startswith(so_far)}

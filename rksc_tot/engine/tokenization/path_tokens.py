@@ -1,4 +1,4 @@
-"""Tokens of what is put on a path: a prompt, a thought, a question. All are checked against the model."""
+"""Tokens of prompts, thoughts and questions, checked against the model's context and vocabulary."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 
-TRIES = 1024  # label tries remembered
+TRIES = 1024  # size of the cache of label tries
 
 
 class PathTokenizer:
@@ -27,7 +27,7 @@ class PathTokenizer:
     tokenizer
         The model's tokenizer.
     vocabulary
-        How many token ids the model knows.
+        Size of the model's vocabulary.
     context
         Most tokens of a path.
 
@@ -36,7 +36,7 @@ class PathTokenizer:
     ContextOverflow
         By each method, if the path becomes longer than the context.
     EngineError
-        By each method, if the tokenizer gives an id that the model does not know.
+        By each method, if the tokenizer returns an id outside the vocabulary.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, vocabulary: int, context: int) -> None:
@@ -66,7 +66,7 @@ class PathTokenizer:
         return self._known(ids)
 
     def question(self, messages: Sequence[Message] | None, words: Prompt, length: int) -> list[int]:
-        """Tokens of a question after a path of ``length`` tokens that began with ``messages`` (None: with plain text)."""
+        """Tokens of a question after a path of ``length`` tokens whose prompt was ``messages`` (None: plain text)."""
         ids = following_tokens(self.tokenizer, messages, words)
         self._fits(length, len(ids))
         return self._known(ids)
@@ -74,7 +74,7 @@ class PathTokenizer:
     def labels(
         self, messages: Sequence[Message] | None, words: Prompt, labels: tuple[str, ...], length: int
     ) -> LabelTrie:
-        """Tokens of such a question, and of the labels after it."""
+        """The label trie of a question, with the tokens of the question; arguments as in :meth:`question`."""
         trie = self._trie(following(self.tokenizer, messages, words), labels)
         self._fits(length, len(trie.question) + len(trie.nodes[-1]))
         return trie

@@ -7,14 +7,14 @@ from typing import NamedTuple
 
 
 class Cut(NamedTuple):
-    """Where to cut: ``kept`` whole tokens, then ``rest`` (the kept part of a token the cut runs through)."""
+    """A cut after ``kept`` whole tokens and ``rest``, the kept part of the token that the cut divides."""
 
     kept: int
     rest: str
 
 
 def find_stop(text: str, searched: int, stop: Sequence[str]) -> tuple[int, int] | None:
-    """(start, end) of the earliest stop string that ends after ``searched``, the longest if several start there."""
+    """(start, end) of the earliest stop string that ends after ``searched``; the longest if several start at the same place."""
     found: tuple[int, int] | None = None
     for string in stop:
         at = text.find(string, max(0, searched - len(string) + 1))
@@ -24,7 +24,7 @@ def find_stop(text: str, searched: int, stop: Sequence[str]) -> tuple[int, int] 
 
 
 def leading_stops(text: str, stop: Sequence[str]) -> int:
-    """Length of the stop strings that a text begins with, with the white space before each: where its first words begin."""
+    """Length of the stop strings at the start of a text, with the white space before each."""
     begin = 0
     while (found := find_stop(text[begin:], 0, stop)) and not text[begin : begin + found[0]].strip():
         begin += found[1]
@@ -32,7 +32,7 @@ def leading_stops(text: str, stop: Sequence[str]) -> int:
 
 
 def find_end(text: str, searched: int, stop: Sequence[str], skip_blank: bool) -> tuple[int, int] | None:
-    """The stop string that ends a thought, as :func:`find_stop`; with ``skip_blank``, not one that the text begins with."""
+    """The stop string that ends a thought, as in :func:`find_stop`. ``skip_blank``: skip stop strings at the start."""
     found = find_stop(text, searched, stop)
     if found is None or not skip_blank or found[0] >= (begin := leading_stops(text, stop)):
         return found
@@ -41,7 +41,7 @@ def find_end(text: str, searched: int, stop: Sequence[str], skip_blank: bool) ->
 
 
 def cut_at(ends: Sequence[int | None], text: str, length: int) -> Cut:
-    """The tokens that make up the first ``length`` characters of ``text``; ``ends`` as in ``Written``."""
+    """Cut the tokens of ``text`` after ``length`` characters; ``ends`` as in ``Written``."""
     kept, reached = 0, 0
     for count, end in enumerate(ends, 1):
         if reached >= length or (end is not None and end > length):

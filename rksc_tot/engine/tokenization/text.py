@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 class TextTokenizer:
     """A model's tokenizer for text.
 
-    A text that holds the name of a control token, such as ``<|im_end|>``, is cut after the name's first character, and its
-    pieces are tokenised apart. Any other text is tokenised as the tokenizer does it. (Tokenizers have a switch for this,
-    ``split_special_tokens``. It is a state of the tokenizer, which other threads may use at the same time.)
+    A text that contains the name of a control token, such as ``<|im_end|>``, is cut after the first character of the name, and
+    its pieces are tokenised separately. Other text is tokenised unchanged. (The tokenizer's option ``split_special_tokens`` is
+    not used, since it changes the tokenizer's state, which other threads may use at the same time.)
 
     Attributes
     ----------
@@ -31,7 +31,7 @@ class TextTokenizer:
         self.raw = raw
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Text of tokens, letter by letter: control tokens shown, spaces untouched."""
+        """Exact text of tokens: control tokens are shown, spaces are not cleaned up."""
         return str(self.raw.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
     def encode(self, text: str) -> list[int]:
@@ -40,12 +40,12 @@ class TextTokenizer:
         Raises
         ------
         EngineError
-            If the text holds half of a surrogate pair, which is no character.
+            If the text contains half of a surrogate pair, which is not a character.
         """
         return self.encode_pieces(self.pieces(text))
 
     def encode_prompt(self, text: str) -> list[int]:
-        """Tokens of a text behind those that the tokenizer puts before every text (BOS). It is not closed with EOS."""
+        """Tokens of a text with the tokens that the tokenizer puts before every text (BOS), without EOS."""
         first, *rest = self.pieces(text)
         ids = self._encode(first, special=True)
         if ids and ids[-1] == self.raw.eos_token_id is not None and not first.endswith(str(self.raw.eos_token)):
@@ -53,15 +53,15 @@ class TextTokenizer:
         return [*ids, *self._after(rest)]
 
     def continuation(self, text: str) -> list[int]:
-        """Tokens of a text as it stands after other text: no BOS, no space put in front."""
+        """Tokens of a text after other text: without BOS, and without an added space."""
         return self._after(self.pieces(text))
 
     def encode_pieces(self, pieces: Sequence[str]) -> list[int]:
-        """Tokens of pieces that are tokenised apart. Names of control tokens in them become control tokens."""
+        """Tokens of pieces, tokenised separately. Names of control tokens in them become control tokens."""
         return [*self._encode(pieces[0]), *self._after(pieces[1:])]
 
     def pieces(self, text: str) -> list[str]:
-        """The text, cut so that no piece holds the name of a control token; names of one character are not cut."""
+        """The text, cut so that no piece contains the name of a control token. Names of one character are not cut."""
         names, lengths, first = self._control_names
         found = (match.start() for match in first.finditer(text))
         cuts = [at + 1 for at in found if any(text[at : at + length] in names for length in lengths)]
@@ -69,7 +69,7 @@ class TextTokenizer:
 
     @cached_property
     def _control_names(self) -> tuple[frozenset[str], frozenset[int], re.Pattern[str]]:
-        """The names of the control tokens, their lengths, and what finds a character that one begins with."""
+        """Names of the control tokens, their lengths, and a pattern for their first characters."""
         added = (token.content for token in self.raw.added_tokens_decoder.values() if token.special)
         names = frozenset(name for name in map(str, [*self.raw.all_special_tokens, *added]) if len(name) > 1)
         first = re.compile("|".join(sorted({re.escape(name[0]) for name in names})) or "(?!)")
@@ -94,7 +94,8 @@ class TextTokenizer:
             piece.encode()
         except UnicodeEncodeError as error:
             raise EngineError(
-                f"{piece[error.start : error.end]!r} at position {error.start} is no character", hint="repair the text"
+                f"{piece[error.start : error.end]!r} at position {error.start} is not a character",
+                hint="repair the text",
             ) from None
         ids: list[int] = self.raw.encode(piece, add_special_tokens=special)
         return ids

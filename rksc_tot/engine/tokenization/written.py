@@ -1,14 +1,14 @@
-"""The text of a branch while its tokens arrive, and where in it each token ends.
+"""The text of a branch while tokens are appended, and the end of each token in the text.
 
-Text is held back only while the bytes at its end are the beginning of a UTF-8 character that the next token may complete.
+Text is held back only while its last bytes are the beginning of a UTF-8 character that the next token may complete.
 How tokens become bytes depends on the tokenizer's decoder:
 
 =====================  ===============================================================================================
-:class:`ByteLevel`     GPT-2's alphabet: every letter of a token is a byte. Bytes that are no UTF-8 become U+FFFD.
-:class:`ByteFallback`  Tokens are text, but for bytes such as ``<0x0A>``. A run of bytes that is no UTF-8 becomes one
-                       U+FFFD a byte, valid characters in it included.
+:class:`ByteLevel`     GPT-2's alphabet: every letter of a token is a byte. Invalid UTF-8 becomes U+FFFD.
+:class:`ByteFallback`  Tokens are text, except for bytes such as ``<0x0A>``. In a run of bytes that is not UTF-8, every
+                       byte becomes U+FFFD, also in valid characters.
 :class:`DecodedText`   Any other decoder: the bytes are not known. Text that ends in U+FFFD is held back until the next
-                       token or the end, also where the model wrote U+FFFD.
+                       token or the end, even if the model sampled U+FFFD.
 =====================  ===============================================================================================
 """
 
@@ -24,7 +24,7 @@ from functools import cache
 from rksc_tot.engine.tokenization.text import TextTokenizer
 
 BROKEN = "\ufffd"
-CONTEXT = 4  # tokens before a branch that a decoder may look at
+CONTEXT = 4  # tokens before a branch that a decoder may depend on
 
 
 class Written:
@@ -35,9 +35,9 @@ class Written:
     tokens
         Some tokens before the branch, then those of the branch.
     text
-        What the tokens of the branch say, without an incomplete character at the end.
+        Text of the branch's tokens, without an incomplete character at the end.
     ends
-        For each token of the branch the length of the text up to its end; None where a character is not complete there.
+        Length of the text up to the end of each token of the branch; None if a character is incomplete there.
     """
 
     def __init__(self, tokenizer: TextTokenizer, before: Sequence[int]) -> None:
@@ -52,7 +52,7 @@ class Written:
         raise NotImplementedError
 
     def push(self, token: int) -> int:
-        """Append a token; returns the length of the text that the token leaves as it was."""
+        """Append a token; returns the length of the text that the token does not change."""
         raise NotImplementedError
 
     def fork(self) -> Written:
@@ -82,7 +82,7 @@ class ByteLevel(Written):
         complete = data[: len(data) - _incomplete(data)]
         self.text += _lossy(complete)
         if held and len(complete) >= held and _lossy(complete) == BROKEN + _lossy(complete[held:]):
-            self.ends[-1] = before + 1  # the held bytes turned out to be no character
+            self.ends[-1] = before + 1  # the held bytes were not a character
         self._held = data[len(complete) :]
         self.ends.append(None if self._held else len(self.text))
         return before
@@ -93,8 +93,8 @@ class DecodedText(Written):
 
     def __init__(self, tokenizer: TextTokenizer, before: Sequence[int]) -> None:
         super().__init__(tokenizer, before)
-        self._context = 0  # the decoder is shown tokens[_context:_settled] before the others
-        self._settled = len(self.tokens)  # the text of the tokens from here on may change
+        self._context = 0  # the decoder gets tokens[_context:_settled] before the others
+        self._settled = len(self.tokens)  # the text of tokens from here on may still change
         self._start = 0  # length of the text before them
 
     @property
@@ -116,25 +116,25 @@ class DecodedText(Written):
         return start
 
     def _fresh(self, end: int | None = None) -> str:
-        """The text of the tokens that are not settled, up to ``end``."""
+        """The text of the tokens up to ``end`` that may still change."""
         known = self._tokenizer.decode(self.tokens[self._context : self._settled])
         return self._tokenizer.decode(self.tokens[self._context : end])[len(known) :]
 
     def _settle(self, end: int) -> None:
-        """Take the text of the tokens up to ``end`` as it is now."""
+        """Make the text of the tokens up to ``end`` final."""
         self.text = self.text[: self._start] + self._fresh(end)
         self._context, self._settled, self._start = self._settled, end, len(self.text)
 
 
 class ByteFallback(DecodedText):
-    """Text of tokens of which some are a byte each."""
+    """Text of tokens, some of which are single bytes."""
 
     def __init__(self, tokenizer: TextTokenizer, before: Sequence[int]) -> None:
         super().__init__(tokenizer, before)
-        self._run = b""  # the tokens that are not settled: bytes that the decoder reads as one
+        self._run = b""  # the byte tokens at the end, which the decoder reads together
 
     def push(self, token: int) -> int:
-        """Append a token; returns the length of the text that it leaves as it was: a byte may break those before it."""
+        """Append a token; returns the length of the text that does not change. A byte may make bytes before it invalid."""
         self.tokens.append(token)
         start, byte = self._start, _BYTE.fullmatch(str(self._tokenizer.raw.convert_ids_to_tokens(token)))
         if byte is not None:
@@ -151,7 +151,7 @@ class ByteFallback(DecodedText):
         return start
 
     def _read_run(self, over: bool) -> None:
-        """Show the run up to its last complete character. Where it is no UTF-8, it is shown as a whole."""
+        """Add the run to the text, up to its last complete character. A run that is not UTF-8 is added as a whole."""
         valid = _valid(self._run, over)
         shown = len(self._run) - (_incomplete(self._run) if valid else 0)
         self.text = self.text[: self._start] + self._fresh(self._settled + shown)
@@ -170,7 +170,7 @@ def written(tokenizer: TextTokenizer, before: Sequence[int]) -> Written:
 
 
 def _decoders(tokenizer: TextTokenizer) -> list[str]:
-    """The kinds of the steps in which a tokenizer decodes; empty where it does not say."""
+    """The kinds of the decoding steps of a tokenizer; empty if they are unknown."""
     decoder = getattr(getattr(tokenizer.raw, "backend_tokenizer", None), "decoder", None)
     if decoder is None:
         return []
@@ -193,7 +193,7 @@ def _alphabet() -> dict[str, int]:
 
 
 def _alphabet_bytes(token: str) -> bytes:
-    """The bytes of a token; one that is not of the alphabet is text."""
+    """The bytes of a token. A token outside the alphabet is plain text."""
     alphabet = _alphabet()
     return bytes(alphabet[letter] for letter in token) if all(c in alphabet for c in token) else token.encode()
 
@@ -203,14 +203,14 @@ def _lossy(data: bytes) -> str:
 
 
 def _incomplete(data: bytes) -> int:
-    """How many bytes at the end begin a character that more bytes may complete."""
+    """Number of bytes at the end that begin a character which more bytes may complete."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     decoder.decode(data)
     return len(decoder.getstate()[0])
 
 
 def _valid(data: bytes, over: bool) -> bool:
-    """Whether bytes are UTF-8, or, if they are not ``over``, its beginning."""
+    """Whether bytes are UTF-8. Unless ``over``, an incomplete character may be at the end."""
     try:
         codecs.getincrementaldecoder("utf-8")("strict").decode(data, final=over)
     except UnicodeDecodeError:

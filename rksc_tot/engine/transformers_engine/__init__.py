@@ -1,1 +1,1 @@
-"""The engine over a transformers causal LM."""
+"""The engine on a transformers causal LM."""

@@ -1,4 +1,4 @@
-"""Puts an engine together: everything that runs behind the calls of :class:`TransformersEngine`."""
+"""Builds the parts of a :class:`TransformersEngine`."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class EngineParts:
-    """What an engine is made of.
+    """The parts of an engine.
 
     Attributes
     ----------
     forward
         Runs forward passes of the model.
     capabilities
-        What the model was proved to do.
+        The capabilities that the probe found.
     bytes_per_token
         KV bytes of one token.
     tree
-        The prefix tree: which path holds which KV.
+        The prefix tree, which holds the KV of paths.
     scheduler
         Decides what the next forward pass computes.
     store
-        Where evicted KV is copied; None: nowhere.
+        The store of evicted KV; None: no offload.
     """
 
     forward: Forward
@@ -56,12 +56,12 @@ class EngineParts:
 
 
 def build(model: PreTrainedModel, name: str, settings: EngineSettings) -> EngineParts:
-    """The parts of an engine. The model is not changed.
+    """Build the parts of an engine. The model is not changed.
 
     Raises
     ------
     UnsupportedModel
-        If trees decoded on this model do not equal plain forward passes.
+        If trees decode differently on this model than plain forward passes.
     ConfigError
         If a setting does not fit this model.
     """
@@ -94,12 +94,12 @@ def build(model: PreTrainedModel, name: str, settings: EngineSettings) -> Engine
 
 
 def clear(parts: EngineParts, known: Capabilities) -> Capabilities:
-    """Drop all KV that no handle needs. If the model has changed, drop all KV and find out again what the model can do.
+    """Drop all KV that no handle needs. If the model has changed, drop all KV and probe the model again.
 
     Raises
     ------
     EngineError
-        If requests wait for KV of the model as it was, or a token of the model takes other KV now.
+        If requests still need KV of the old model, or the size of a token's KV has changed.
     UnsupportedModel
         See :func:`build`.
     """
@@ -115,12 +115,12 @@ def clear(parts: EngineParts, known: Capabilities) -> Capabilities:
     observed, arena.attention_stats = (
         arena.attention_stats,
         None,
-    )  # attention in the passes of the probe counts for nothing
+    )  # drop the attention stats of the probe's passes
     try:
         forward.read_weights()
         capabilities = examine(forward)
         if bytes_per_token(forward, arena) != parts.bytes_per_token:
-            raise EngineError("a token of the changed model takes other KV", hint="make a new engine for it")
+            raise EngineError("a token's KV has another size in the changed model", hint="make a new engine for it")
     except BaseException:
         forward.distrust_weights()
         raise
@@ -130,7 +130,7 @@ def clear(parts: EngineParts, known: Capabilities) -> Capabilities:
 
 
 def _tokens(budget: int, size: int, what: str) -> int:
-    """How many tokens of ``size`` bytes a budget holds, at least one."""
+    """Number of tokens of ``size`` bytes that a budget holds; at least one, else ConfigError."""
     if budget < size:
         raise ConfigError(f"{what} of {budget} bytes", hint=f"one token of this model takes {size} bytes")
     return budget // size

@@ -1,4 +1,4 @@
-"""The engine over a transformers causal LM."""
+"""The engine on a transformers causal LM."""
 
 from __future__ import annotations
 
@@ -47,16 +47,16 @@ _log = logging.getLogger("rksc_tot")
 class TransformersEngine:
     """Tree decoding on one model. Safe to use from several searches, event loops and threads at once.
 
-    An engine belongs to the process that made it: a forked process makes its own.
+    An engine works only in the process that made it. A forked process must make its own.
 
     Parameters
     ----------
     model, tokenizer
         A causal LM in eval mode and its tokenizer. Use :func:`rksc_tot.load_engine` to load them by name.
     name
-        What the model is called in reports.
+        Name of the model in reports.
     settings, **changes
-        All other settings: an :class:`~rksc_tot.engine.transformers_engine.settings.EngineSettings`, single fields of it
+        The settings: an :class:`~rksc_tot.engine.transformers_engine.settings.EngineSettings`, single fields of it
         as keyword arguments, or both.
 
     Attributes
@@ -64,17 +64,17 @@ class TransformersEngine:
     compression
         The compression policy; None: all KV is kept.
     capabilities
-        What the model was proved to do.
+        The capabilities that the probe found.
     bytes_per_token
         KV bytes of one token.
     cache, forward, scheduler, engine_thread, offload_store
-        The parts that tests and benchmarks look into: the prefix tree, the forward pass, the scheduler, the thread that
-        owns these three, and where evicted KV is copied.
+        Parts for tests and benchmarks: the prefix tree, the forward pass, the scheduler, the engine thread that owns these
+        three, and the store of evicted KV.
 
     Raises
     ------
     UnsupportedModel
-        If trees decoded on this model do not equal plain forward passes.
+        If trees decode differently on this model than plain forward passes.
     ConfigError
         If a setting is out of range or does not fit this model.
     """
@@ -108,7 +108,7 @@ class TransformersEngine:
 
     @property
     def numerics(self) -> Mapping[str, Any]:
-        """What results depend on besides the seed."""
+        """The facts that results depend on besides the seed."""
         import torch
         import transformers
 
@@ -132,12 +132,12 @@ class TransformersEngine:
 
     @property
     def layers(self) -> int:
-        """Decoder layers after which a label request may exit or be traced; 0 if this model allows neither."""
+        """Decoder layers for early exit and traces of label requests; 0 if the model allows neither."""
         return self.capabilities.layers
 
     @property
     def usage(self) -> Usage:
-        """What was done and is held (see :class:`~rksc_tot.engine.base.Usage`)."""
+        """Totals of this engine (see :class:`~rksc_tot.engine.base.Usage`)."""
         scheduler, size, pool = self.scheduler, self.bytes_per_token, self.cache.residency.pool
         return Usage(
             scheduler.passes, scheduler.rows, scheduler.most, pool.used * size, pool.limit * size, len(scheduler.jobs)
@@ -177,7 +177,7 @@ class TransformersEngine:
         return longer
 
     def rate(self, handle: KVHandle, score: float, depth: int) -> None:
-        """Say what a path is worth (see :class:`~rksc_tot.engine.base.Engine`); ConfigError unless that is a finite number."""
+        """Rate a path for eviction (see :class:`~rksc_tot.engine.base.Engine`); ConfigError unless that is a finite number."""
         self._check(handle)
         if not math.isfinite(score) or depth < 0:
             raise ConfigError(
@@ -189,13 +189,13 @@ class TransformersEngine:
             attention = 0.0 if stats is None else stats.share(handle.segment.kv.slots)
             try:
                 eviction.rate(handle.segment, eviction.policy.importance(score, depth, attention), score)
-            except Exception as error:  # of a user's policy; no caller waits for an answer
+            except Exception as error:  # of a user's policy; no caller waits for the result
                 _log.warning("eviction by %s failed: %s: %s", eviction.policy.name, type(error).__name__, error)
 
         self.engine_thread.later(rate)
 
     def release(self, handle: KVHandle) -> None:
-        """Give a handle back; releasing it twice is an error. In a forked process nothing happens."""
+        """Release a handle; a second release is an error. In a forked process nothing happens."""
         if self.engine_thread.forked:
             return
         self._check(handle)
@@ -230,7 +230,7 @@ class TransformersEngine:
         ]
 
     async def label(self, requests: Sequence[LabelRequest], account: Account) -> list[LabelScores | None]:
-        """Label probabilities of each request, None where the deadline came first; nothing is left in the cache."""
+        """Label probabilities of each request, None where the deadline came first. No KV of questions stays."""
         self._check(*(request.handle for request in requests))
         check_layers(requests, self.name, self.layers, self.forward.no_lens)
         tries = [self._paths.labels(r.handle.messages, r.question, r.labels, r.handle.length) for r in requests]
@@ -253,9 +253,9 @@ class TransformersEngine:
         return [job.result for job in await self.engine_thread.run(make)]
 
     def similarity(self, handle: KVHandle, others: Sequence[KVHandle], alpha: float) -> list[float | None]:
-        """σ of :func:`~rksc_tot.policies.asks.sigma` between thoughts generated with ``states``, None where these are gone.
+        """σ of :func:`~rksc_tot.policies.asks.sigma` between thoughts generated with ``states``, None for thoughts without them.
 
-        The states compared are those of the last row computed for a thought: the row that predicts its end.
+        The states are those of the last row of a thought, which predicts its end.
         """
         self._check(handle, *others)
         states = handle.states
@@ -266,7 +266,7 @@ class TransformersEngine:
     async def open_variant(
         self, prompt: Prompt, reference: KVHandle, rule: PromptReuse, account: Account, key: int = 0
     ) -> tuple[KVHandle, PromptReuseVerdict]:
-        """A handle for another wording of a prompt (see :class:`~rksc_tot.engine.base.SharingEngine`).
+        """A handle for a prompt variant (see :class:`~rksc_tot.engine.base.SharingEngine`).
 
         Raises
         ------
@@ -287,7 +287,7 @@ class TransformersEngine:
     async def divergence(
         self, pairs: Sequence[tuple[KVHandle, KVHandle]], account: Account
     ) -> list[tuple[float, bool] | None]:
-        """How the next token differs after two paths (see :class:`~rksc_tot.engine.base.SharingEngine`)."""
+        """Compare the next token after two paths (see :class:`~rksc_tot.engine.base.SharingEngine`)."""
         handles = [handle for pair in pairs for handle in pair]
         self._check(*handles)
 
@@ -302,20 +302,20 @@ class TransformersEngine:
         return await rehydrate(self.engine_thread, handles, account)
 
     async def against_full(self, handles: Sequence[KVHandle], account: Account) -> list[tuple[float, bool] | None]:
-        """What compression changes (see :func:`~rksc_tot.engine.transformers_engine.full_kv.against_full`)."""
+        """Measure what compression changes (see :func:`~rksc_tot.engine.transformers_engine.full_kv.against_full`)."""
         self._check(*handles)
         return await against_full(self.engine_thread, handles, account)
 
-    # -- the engine --------------------------------------------------------------------------------------------------
+    # -- state -------------------------------------------------------------------------------------------------------
 
     def clear(self) -> None:
-        """Drop all KV that no handle needs. If the model has changed, drop all KV and read it again; no search may run then."""
+        """Drop all KV that no handle needs. If the model has changed, drop all KV and read the model again; no search may run."""
         self.engine_thread.check_usable()
         with self.engine_thread.books():
             self.capabilities = clear(self._parts, self.capabilities)
 
     def check_integrity(self) -> None:
-        """Raise CacheError unless the books of the KV cache balance. For tests."""
+        """Raise CacheError if the KV cache is inconsistent. For tests."""
         with self.engine_thread.books():
             self.cache.check_integrity()
 
@@ -335,7 +335,7 @@ class TransformersEngine:
         self.close()
 
     def _adopt(self, segment: Segment | None, request: GenerateRequest, job: Generation) -> KVHandle | None:
-        """A handle for the segment of a completion, which the job holds already."""
+        """A handle for the segment of a completion. The job already holds the segment."""
         if segment is None:
             return None
         states = job.completions.states.get(segment) if request.states else None

@@ -1,4 +1,4 @@
-"""The full KV of compressed paths: computed to go on exactly from there, or to measure what compression changes."""
+"""Full KV of compressed paths: rehydration, and audits of compression."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from rksc_tot.engine.transformers_engine.handle import KVHandle
 class AuditPaths:
     """Copies of paths for audit jobs, isolated from all other paths.
 
-    The copies share their common prefix, but only those whose prompts end at the same token: the last bits of a result
-    depend on where the prompt ends.
+    Copies share a common prefix only if their prompts end at the same token, since the last bits of a result depend on the
+    end of the prompt.
     """
 
     def __init__(self, tree: PrefixTree) -> None:
         self._tree = tree
-        self._origins: dict[int, Segment] = {}  # by where the prompt ends
+        self._origins: dict[int, Segment] = {}  # by the end of the prompt
 
     def path(self, handle: KVHandle) -> Segment:
-        """The end of the copy of a handle's path. Hold it before asking for the next one."""
+        """The segment that ends the copy of a handle's path. Hold it before the next call."""
         origin = self._origins.setdefault(handle.prompt_end, self._tree.private_root())
         return self._tree.walk(origin, handle.tokens)
 
 
 async def rehydrate(thread: EngineThread, handles: Sequence[KVHandle], account: Account) -> list[bool]:
-    """Compute or copy back the full KV of paths, in place of compressed KV and of KV computed from it.
+    """Restore the full KV of paths, in place of compressed KV and of KV computed from compressed KV.
 
     Returns
     -------
     list of bool
-        For each path whether its KV is full now; False where the deadline came first.
+        Whether the KV of each path is full now; False where the deadline came first.
     """
     tree = thread.scheduler.tree
 
@@ -47,7 +47,7 @@ async def rehydrate(thread: EngineThread, handles: Sequence[KVHandle], account: 
                     tree.residency.evict_subtree(segment)
                     break
             if tree.residency.missing(handle.segment, exact=True):
-                handle.segment.logits = None  # logits alone do not show that the path is full
+                handle.segment.logits = None  # known logits do not imply that the KV is full
         jobs = [Distribution(tree, handle.segment, account, handle.prompt_end) for handle in handles]
         for job in jobs:
             job.exact = True
@@ -59,13 +59,13 @@ async def rehydrate(thread: EngineThread, handles: Sequence[KVHandle], account: 
 async def against_full(
     thread: EngineThread, handles: Sequence[KVHandle], account: Account
 ) -> list[tuple[float, bool] | None]:
-    """How compression changes the next token after paths. The full KV is computed on isolated copies and dropped.
+    """Measure how compression changes the next token. Full KV is computed on isolated copies and dropped.
 
     Returns
     -------
     list
-        For each path KL(full || as it is) in nats and whether the likeliest token is the same; None where the deadline
-        came first.
+        For each path KL(full || compressed) in nats and whether the likeliest token is the same; None where the deadline came
+        first.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""A search's hold on a path in the engine."""
+"""Handles: a search's references to paths in the engine."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ if TYPE_CHECKING:
 
 
 class KVHandle:
-    """A token path. Its KV is resident, or computed again when the path is visited.
+    """A token path. Its KV is resident, or is computed again when the path is visited.
 
     Attributes
     ----------
     thread
-        The thread of the engine that gave this handle out.
+        The engine thread of the engine that made this handle.
     length
         Tokens from the start of the prompt.
     messages
-        The chat messages that the prompt was made of; None: it was plain text.
+        The chat messages of the prompt; None: plain text.
     prompt_end
-        Tokens of the prompt.
+        Number of tokens of the prompt.
     place
-        The segment of the prefix tree that ends where the path ends. None until the engine thread has put the path there.
+        The segment of the prefix tree that ends the path. None until the engine thread has added the path.
     prompt
-        Whether this is the prompt of an open search.
+        Whether the path is the prompt of an open search.
     released
-        Whether the handle was given back.
+        Whether the handle was released.
     states
-        ``[layers, hidden]`` of the row that predicts the end of a thought, where the thought was generated with ``states``.
+        Hidden states ``[L, H]`` of the row that predicts the end of a thought, if generated with ``states``; else None.
     """
 
     __slots__ = ("length", "messages", "place", "prompt", "prompt_end", "released", "states", "thread")
@@ -61,10 +61,10 @@ class KVHandle:
 
     @property
     def segment(self) -> Segment:
-        """The segment that ends where the path ends; waits for the engine thread if need be."""
+        """The segment that ends the path. Waits until the engine thread has added the path."""
         if self.place is None:
             self.thread.empty_inbox()
-        return self.place  # type: ignore[return-value]  # settled
+        return self.place  # type: ignore[return-value]  # set by the engine thread
 
     @property
     def tokens(self) -> list[int]:
@@ -73,6 +73,6 @@ class KVHandle:
 
 
 def check_handles(handles: Sequence[Any], thread: EngineThread) -> None:
-    """Raise EngineError unless all of these are unreleased handles of the engine that runs on ``thread``."""
+    """Raise EngineError unless all handles belong to the engine on ``thread`` and are not released."""
     for handle in handles:
         check_handle(handle, isinstance(handle, KVHandle) and handle.thread is thread)

@@ -1,4 +1,4 @@
-"""Copies the KV of a run of tokens from one prompt (the reference) into another wording of it (the branch).
+"""Copies the KV of a run of tokens from a prompt (the reference) into a prompt variant (the branch).
 
 ::
 
@@ -29,14 +29,14 @@ from rksc_tot.engine.transformers_engine.rope_shift import RopeShift
 
 
 class Overlap(NamedTuple):
-    """The tokens that a branch has in common with a reference.
+    """The tokens that a branch shares with a reference.
 
     Attributes
     ----------
     head
         Length of the common prefix.
     source, target
-        Where the common run begins in the reference, and where in the branch.
+        Start of the common run in the reference and in the branch.
     length
         Length of the common run.
     """
@@ -47,7 +47,7 @@ class Overlap(NamedTuple):
     length: int
 
     def after(self, tokens: int) -> Overlap:
-        """The same without the first ``tokens`` of the run."""
+        """The overlap without the first ``tokens`` of the run."""
         return self._replace(source=self.source + tokens, target=self.target + tokens, length=self.length - tokens)
 
     @property
@@ -57,9 +57,9 @@ class Overlap(NamedTuple):
 
 
 def overlap(reference: Sequence[int], branch: Sequence[int]) -> Overlap:
-    """The common prefix and the longest common run after it, the first of equally long runs. Lengths may be 0.
+    """The common prefix and the longest common run after it (the first among equals). Lengths may be 0.
 
-    The last token of the branch is never part of it, so that there is one to compute.
+    The last token of the branch is never part of the overlap, so at least one token is computed.
     """
     most = min(len(reference), len(branch) - 1)
     head = next((i for i in range(most) if reference[i] != branch[i]), most)
@@ -109,7 +109,7 @@ def compute_rest(
 ) -> None:
     """Compute the tokens of ``branch`` that were not copied, at most ``max_rows`` a pass, and book them.
 
-    ``branch`` gets the logits at its end and, if the model lets them be read, the hidden states of its last token.
+    Sets the logits at the end of ``branch`` and, if the model allows reads between layers, the hidden states of its last token.
     """
     gaps = (range(shared.head, shared.target), range(shared.target + shared.length, len(branch.tokens)))
     pieces = [range(at, min(at + max_rows, gap.stop)) for gap in gaps for at in range(gap.start, gap.stop, max_rows)]

@@ -29,7 +29,7 @@ def load_engine(
     settings: EngineSettings | None = None,
     **changes: Unpack[EngineKeywords],
 ) -> TransformersEngine:
-    """Load a causal LM and prove that trees decode on it exactly.
+    """Load a causal LM, and prove that trees decode exactly on it.
 
     Parameters
     ----------
@@ -37,8 +37,8 @@ def load_engine(
         None or ``embedded``: the game-of-24 model that ships with the package. Else a folder written by
         ``save_pretrained``, a ``.gguf`` file (extra ``gguf``), or a hub id.
     dtype
-        ``float32``, ``bfloat16`` or ``float16``. bfloat16 is fast on a CPU that computes in it, and exact to no more than
-        two or three digits.
+        ``float32``, ``bfloat16`` or ``float16``. bfloat16 is fast on a CPU with bfloat16 products, and exact to two or
+        three digits only.
     device
         A torch device such as ``cpu`` or ``cuda:0``.
     revision
@@ -46,11 +46,11 @@ def load_engine(
     trust_remote_code
         Whether code that comes with a model may run. If not, a model that needs such code is refused.
     **changes
-        How much KV the engine holds, and what it does when that is not enough: ``kv_budget``, ``eviction``, ``compress``,
-        ``lossless``, ``offload``, ``offload_budget``, ``offload_folder``, ``max_batch_tokens``, ``pack``. They are the
-        fields of :class:`~rksc_tot.engine.transformers_engine.settings.EngineSettings`, which explains each of them.
+        Engine settings: ``kv_budget``, ``eviction``, ``compress``,
+        ``lossless``, ``offload``, ``offload_budget``, ``offload_folder``, ``max_batch_tokens``, ``pack``. See
+        :class:`~rksc_tot.engine.transformers_engine.settings.EngineSettings`.
     settings
-        The same as one object, which ``changes`` then change.
+        Engine settings as one object, which ``changes`` override.
 
     Raises
     ------
@@ -80,7 +80,7 @@ def load_engine(
     options = {key: value for key, value in options.items() if value}
     try:
         tokenizer = AutoTokenizer.from_pretrained(source, **options)
-        safe = {} if "gguf_file" in options else {"use_safetensors": True}  # never a pickle
+        safe = {} if "gguf_file" in options else {"use_safetensors": True}  # never load a pickle
         found: Any = AutoModelForCausalLM.from_pretrained(
             source, dtype=getattr(torch, dtype), output_loading_info=True, **safe, **options
         )
@@ -103,7 +103,7 @@ def load_engine(
 
 
 def _source(model: str | os.PathLike[str] | None) -> tuple[str, dict[str, Any]]:
-    """What to call ``from_pretrained`` with: the source, and options for it."""
+    """The source and the options for ``from_pretrained``."""
     if model is None or model == EMBEDDED:
         return str(files("rksc_tot.tasks.game24") / "weights"), {}
     path = Path(model)

@@ -33,7 +33,7 @@ MOST_KEPT = 4  # KV that cannot be evicted may fill 1/4 of the KV budget
 
 
 class ReuseAudit(NamedTuple):
-    """How reused KV compares with an exact computation: KL(exact || reused) of the next token in nats, and whether the
+    """Comparison of reused KV with an exact computation: KL(exact || reused) of the next token in nats, and whether the
     likeliest token is the same.
     """
 
@@ -47,21 +47,21 @@ class ReuseDecision(NamedTuple):
     Attributes
     ----------
     kept
-        Whether it does.
+        Whether reused KV is kept.
     why
-        Why not; None where it does.
+        Why no KV is reused; None if KV is reused.
     exact
         Tokens of the prefix that both prompts share. Reusing their KV changes nothing.
     reused
         Tokens whose KV was reused at another position; 0 if not kept.
     computed
         All other tokens.
-    wording
+    variant
         Name of the pair of prompts, see :func:`~rksc_tot.policies.asks.variant_name`.
     signals, gate
-        What was measured on the branch, and the gate's value; None where too little was shared to try.
+        Measurements on the branch, and the gate's value; None if too few tokens are shared for a test.
     audit
-        The comparison with the exact computation, where this decision was audited.
+        The comparison with the exact computation; None without an audit.
     """
 
     kept: bool
@@ -69,21 +69,21 @@ class ReuseDecision(NamedTuple):
     exact: int
     reused: int
     computed: int
-    wording: str
+    variant: str
     signals: Signals | None = None
     gate: float | None = None
     audit: ReuseAudit | None = None
 
 
 class PromptReuser:
-    """Reuses KV between wordings on one engine. Call it in the engine thread only."""
+    """Reuses KV between prompt variants on one engine. Call it only in the engine thread."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
         self._rotation: RopeShift | None = None
 
     def rotation(self) -> RopeShift:
-        """How this model's keys move to other positions; found and proved at the first call.
+        """The model's RoPE shift of keys; found and proved at the first call.
 
         Raises
         ------
@@ -110,7 +110,7 @@ class PromptReuser:
         Returns
         -------
         tuple
-            The end of the branch, held for the caller, or None if nothing was kept; and the decision.
+            The segment that ends the branch, held for the caller, or None if no KV was reused; and the decision.
 
         Raises
         ------
@@ -128,7 +128,7 @@ class PromptReuser:
         if run.head >= exact.end - 1:
             return None, rejected._replace(why="it has the same tokens as the reference")
         if any(segment.irreplaceable for segment in reference.lineage()):
-            return None, rejected._replace(why="the reference itself stands on reused KV")
+            return None, rejected._replace(why="the reference itself uses reused KV")
         if run.length < rule.least:
             return None, rejected._replace(why=f"{run.length} tokens could be reused, fewer than {rule.least}")
         pinned = sum(len(segment.kv.slots) for segment in tree.segments() if segment.irreplaceable) + len(target)
@@ -160,7 +160,7 @@ class PromptReuser:
             _book(account, decision)
             kept = True
             return branch, decision
-        except CacheError as full:  # there may be room for the prompt alone
+        except CacheError as full:  # there may be room for the variant alone
             return None, rejected._replace(why=str(full))
         finally:
             account.ledger.evicted_tokens += tree.residency.evicted_tokens - evicted
@@ -171,7 +171,7 @@ class PromptReuser:
 
 
 class ResidentPrompt(Job):
-    """Makes a prompt resident, and keeps it so for as long as this is open as a context."""
+    """A context in which a prompt is resident."""
 
     def __init__(self, scheduler: Scheduler, tip: Segment, account: Account) -> None:
         super().__init__(scheduler.tree, tip, account, prompt_end=0)
@@ -192,7 +192,7 @@ class ResidentPrompt(Job):
             self._pass()
 
     def compute_states(self) -> None:
-        """Compute the missing KV, and the hidden states of the last token if the model lets them be read."""
+        """Compute the missing KV, and the hidden states of the last token if the model allows reads between layers."""
         while self.tree.residency.missing(self.base):
             self._pass()
         forward = self._scheduler.forward
@@ -230,7 +230,7 @@ def _audit(exact: Tensor, shared: Tensor) -> ReuseAudit:
 
 
 def _book(account: Account, decision: ReuseDecision) -> None:
-    """Book a decision that kept reused KV, and its audit. A flip is another likeliest next token."""
+    """Book a decision that kept reused KV, and its audit. A flip is a change of the likeliest next token."""
     record = account.ledger.prompt_reuse
     record.book_sharing(decision.reused)
     if decision.audit:
@@ -248,7 +248,7 @@ async def reuse(
 ) -> tuple[Segment | None, ReuseDecision]:
     """:meth:`PromptReuser.open` in the engine thread, for two open handles.
 
-    Where this raises, a segment that was made is dropped, and so is ``exact``.
+    On an error, the new segment and ``exact`` are dropped.
 
     Raises
     ------

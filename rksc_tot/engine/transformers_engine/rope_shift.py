@@ -1,8 +1,8 @@
-"""Moves keys to other positions, by the rotation (RoPE) that a model applies. It is found by trying, and proved on the model.
+"""Moves keys to other positions by the model's rotation (RoPE), which is found by experiment and proved on the model.
 
-A token alone in a pass sees only itself, so in every layer its key before rotation is the same at every position. The keys
-of a few such tokens at two positions show, layer by layer, which angles of the model's rotary modules rotate which pairs of
-key components: halves or neighbours, all components or some, or none at all.
+A token alone in a pass sees only itself, so its key before rotation is the same at every position, in every layer. The keys of a
+few such tokens at two positions show which angles of the model's rotary modules rotate which pairs of key components in each
+layer: halves or neighbours, all components, some or none.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from rksc_tot.engine.attention.plan import Block
 from rksc_tot.engine.model.forward import Forward
 from rksc_tot.engine.model.hf_compat import rotary_modules
 
-TOLERANCE = {4: 1e-4, 8: 1e-4, 2: 0.02}  # by bytes of a number; half precision has two good digits
+TOLERANCE = {4: 1e-4, 8: 1e-4, 2: 0.02}  # by bytes of a number; half precision has two reliable digits
 PROBES = ((3, 40), (17, 5), (0, 61))  # pairs of positions, all inside the shortest context an engine accepts
 
 Angles = Callable[[Tensor], tuple[Tensor, Tensor]]
-"""Cosines and sines ``[n, R]`` of positions ``[n]``."""
+"""Returns cosines and sines ``[n, R]`` of positions ``[n]``."""
 
 
 class RopeTurn(NamedTuple):
-    """How a layer rotates keys: the pair of components ``first[i]``, ``second[i]`` by the angle in column ``column[i]``."""
+    """The rotation of keys in a layer: the components ``first[i]``, ``second[i]`` by the angle in column ``column[i]``."""
 
     angles: Angles
     first: Tensor  # [r]
@@ -36,7 +36,7 @@ class RopeTurn(NamedTuple):
     sign: int
 
     def move(self, keys: Tensor, source: Tensor, target: Tensor) -> Tensor:
-        """Keys ``[Hk, n, D]`` computed at positions ``source [n]`` as they are at ``target [n]``."""
+        """Keys ``[Hk, n, D]`` computed at positions ``source [n]`` moved to ``target [n]``."""
         cos_s, sin_s = (part[:, self.column].double() for part in self.angles(source))
         cos_t, sin_t = (part[:, self.column].double() for part in self.angles(target))
         size = cos_s.square() + sin_s.square()  # not 1 where the model scales cosines and sines (YaRN)
@@ -63,7 +63,7 @@ class RopeShift:
         self.difference = difference
 
     def move(self, layer: int, keys: Tensor, source: Tensor, target: Tensor) -> Tensor:
-        """Keys ``[Hk, n, D]`` of a layer, computed at positions ``source [n]``, as they are at ``target [n]``."""
+        """Keys ``[Hk, n, D]`` of a layer, computed at positions ``source [n]``, moved to ``target [n]``."""
         turn = self._turns[layer]
         return keys if turn is None else turn.move(keys, source, target)
 
@@ -79,7 +79,7 @@ def find_rotation(forward: Forward, slots: Sequence[int], extent: int) -> RopeSh
     slots
         Free rows of the arena to compute into, as many as :data:`PROBES`.
     extent
-        Rows that the arena must have.
+        Minimum number of rows of the arena.
 
     Raises
     ------
@@ -112,8 +112,8 @@ def find_rotation(forward: Forward, slots: Sequence[int], extent: int) -> RopeSh
             best = min(best, (found, turn), key=lambda pair: pair[0])
         if not (best[0] <= tolerance and _difference(values, same) <= tolerance):
             raise UnsupportedModel(
-                f"in layer {layer} keys or values depend on their position in another way than by rotated keys",
-                hint="reuse of KV between wordings needs a model with rotary positions",
+                f"in layer {layer} keys or values depend on positions by more than a rotation of keys",
+                hint="reuse of KV between prompt variants needs a model with rotary positions",
             )
         worst = max(worst, best[0])
         turns.append(best[1])
@@ -136,7 +136,7 @@ def _alone(
 
 
 def _angles(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Angles | None:
-    """A rotary module as a function of positions, called as the model called it; None if it returns no cosines and sines."""
+    """A rotary module as a function of positions, with the model's arguments; None if it returns no cosines and sines."""
 
     def at(positions: Tensor) -> tuple[Tensor, Tensor]:
         def put(value: Any) -> Any:
@@ -154,7 +154,7 @@ def _angles(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 
 
 def _candidates(every: Sequence[Angles], width: int, source: Tensor) -> Iterator[RopeTurn]:
-    """All ways in which angles may rotate keys of ``width`` components, the usual ones first."""
+    """All possible rotations of keys of ``width`` components by angles, the usual ones first."""
 
     def whole(values: Sequence[int] | range) -> Tensor:
         return torch.tensor(list(values), device=source.device)

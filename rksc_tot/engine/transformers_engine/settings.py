@@ -1,4 +1,4 @@
-"""The settings of an engine: how much KV it holds, and what it does when that is not enough. Loads no model and no torch."""
+"""The settings of an engine: KV budget, eviction, compression, offload. Importing this file does not import torch."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from rksc_tot.cache.offload.store import OffloadStore
 
     Offload = OffloadStore | Literal["cpu", "disk"] | None
-else:  # naming the class would load torch
+else:  # the class would import torch
     Offload = Any
 
 
 class EngineKeywords(TypedDict, total=False):
-    """The same settings as keyword arguments, with the types that each of them accepts."""
+    """The engine settings as keyword arguments, with the types that each accepts."""
 
     kv_budget: int | str
     eviction: str | EvictionPolicy
@@ -38,29 +38,29 @@ class EngineKeywords(TypedDict, total=False):
 
 
 class EngineSettings(Settings):
-    """Everything that an engine is told besides its model.
+    """The settings of an engine.
 
     Parameters
     ----------
     kv_budget
-        Bytes of KV that may be resident, prompts included, or a text such as ``64MiB``. Never exceeded, not by one token.
+        Bytes of KV that may be resident, prompts included, or a text such as ``64MiB``. Never exceeded, not even by one token.
     eviction
-        Which KV goes first when room is needed: ``rsbcm``, ``lru``, ``lfu``, ``random``, ``none``, or a policy of your own
+        The order of eviction: ``rsbcm``, ``lru``, ``lfu``, ``random``, ``none``, or a policy of your own
         (entry point ``rksc_tot.eviction``, ``module:attribute``, or an
         :class:`~rksc_tot.policies.eviction.base.EvictionPolicy`). Evicted KV is computed again when its path is visited,
         with the same result.
     compress
-        Which tokens keep their KV on paths or thoughts that may not keep all of it: ``random_attention``, ``streaming``,
+        The policy that drops part of the KV of paths or thoughts: ``random_attention``, ``streaming``,
         ``snapkv``, ``arborkv``, or a policy of your own (entry point ``rksc_tot.compression``, ``module:attribute``, or a
         :class:`~rksc_tot.policies.compression.base.CompressionPolicy`). Results computed from compressed KV are not exact
         and are marked so. None: all KV is kept.
     lossless
-        True: tokens generated from compressed KV are only drafts, verified on the full KV, so results equal those without
+        True: tokens generated from compressed KV are drafts, verified on the full KV, so results equal those without
         ``compress``. Or a :class:`~rksc_tot.policies.compression.lossless.Lossless` with its own settings.
     offload
         Where evicted KV is copied: ``cpu`` (host memory), ``disk`` (a file), or an
         :class:`~rksc_tot.cache.offload.store.OffloadStore`, which the engine closes when it is closed. KV is copied back
-        where that was measured to be faster than computing it. None: nowhere.
+        where that was measured to be faster than computing it. None: no offload.
     offload_budget
         Bytes that the offload store may hold, written like ``kv_budget``.
     offload_folder
@@ -97,7 +97,7 @@ class EngineSettings(Settings):
 
     @property
     def lossy(self) -> bool:
-        """Whether work goes on from compressed KV, so that results are not exact."""
+        """Whether jobs continue from compressed KV, so that results are not exact."""
         return self.compress is not None and not self.lossless and not getattr(self.compress, "rehydrate", False)
 
     @field_validator("kv_budget", "offload_budget", mode="before")
@@ -114,7 +114,7 @@ class EngineSettings(Settings):
         drafts = lossless_settings(given)
         if drafts is not None and info.data["compress"] is None:
             raise ConfigError(
-                "lossless verifies what was drafted from compressed KV, and nothing compresses it",
+                "lossless verifies drafts from compressed KV, and compress is not set",
                 hint="name a compression policy, or leave lossless out",
             )
         return drafts or False
@@ -131,12 +131,12 @@ class EngineSettings(Settings):
         if self.offload is not None:
             from rksc_tot.cache.offload.open_store import open_store
 
-            open_store(self.offload, self.offload_budget, self.offload_folder)  # takes no memory before it stores KV
+            open_store(self.offload, self.offload_budget, self.offload_folder)  # checks them; needs no memory
         return self
 
 
 def _needs_offload(info: ValidationInfo, given: object) -> None:
     if info.data["offload"] is None:
         raise ConfigError(
-            f"{info.field_name} is {shown(str(given))}, and nothing is offloaded", hint="set offload to cpu or disk"
+            f"{info.field_name} is {shown(str(given))}, and offload is not set", hint="set offload to cpu or disk"
         )

@@ -183,9 +183,7 @@ def _check(task: Task, problems: Sequence[Any], fitting: int, engine: Engine, de
             hint=f"give {least} or more, or a larger delta",
         )
     if not engine.layers:
-        raise ConfigError(
-            f"{engine.name!r} cannot be looked at between its layers", hint="there is nothing to calibrate"
-        )
+        raise ConfigError(f"{engine.name!r} allows no reads between its layers", hint="there is nothing to calibrate")
     for problem in problems:
         try:
             JSON.validate_python(problem)

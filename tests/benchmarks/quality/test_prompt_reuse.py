@@ -3,12 +3,12 @@ import math
 import pytest
 
 from benchmarks.quality.prompt_reuse import Branch, _certified, _loosest, _mean, _outcome, measure, spearman
-from benchmarks.quality.prompt_variants import LONG, SHORT, WORDINGS, variant
+from benchmarks.quality.prompt_variants import LONG, SHORT, VARIANTS, with_other_numbers
 from rksc_tot.policies.asks import Signals
 
 
-def branch(lead, same, problem=0, kl=0.1, tokens=100, reused=80, wording="w"):
-    return Branch(problem, False, wording, tokens, 5, reused, Signals(0.5, lead, 1.0, 0.5), kl, same)
+def branch(lead, same, problem=0, kl=0.1, tokens=100, reused=80, variant="w"):
+    return Branch(problem, False, variant, tokens, 5, reused, Signals(0.5, lead, 1.0, 0.5), kl, same)
 
 
 def test_rank_correlation_is_spearmans_with_ties_averaged():
@@ -51,11 +51,11 @@ def test_a_promise_needs_branches_enough_and_stops_at_the_first_failure():
 
 
 def test_harm_is_learnt_from_other_problems_than_it_is_judged_on():
-    """The audited fifth alone says which wording is harmful; on the rest that rank correlates with KL."""
+    """The audited fifth alone says which variant is harmful; on the rest that rank correlates with KL."""
     branches = [
-        branch(5.0, True, problem, kl=0.01 * (1 + problem % 3) * (1 + 9 * (wording == "b")), wording=wording)
+        branch(5.0, True, problem, kl=0.01 * (1 + problem % 3) * (1 + 9 * (variant == "b")), variant=variant)
         for problem in range(20)
-        for wording in "ab"
+        for variant in "ab"
     ]
     figures = measure(dict.fromkeys((0, 4), branches))
     assert figures["gate_rank_correlation"]["safety"] > 0.8
@@ -63,7 +63,7 @@ def test_harm_is_learnt_from_other_problems_than_it_is_judged_on():
     assert figures["of"] == 16
 
 
-def test_problems_and_wordings_are_many_and_distinct():
+def test_problems_and_prompt_variants_are_many_and_distinct():
     assert len({*SHORT, *LONG}) == len(SHORT) + len(LONG) >= 40
-    assert len(set(WORDINGS)) == 8
-    assert variant("3 boxes of 12", 2) == "5 boxes of 14"
+    assert len(set(VARIANTS)) == 8
+    assert with_other_numbers("3 boxes of 12", 2) == "5 boxes of 14"

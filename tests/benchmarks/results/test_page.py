@@ -1,4 +1,4 @@
-"""The results page is written from the figures that are kept, and from nothing else."""
+"""The results page is written from the kept figures only."""
 
 import json
 
@@ -30,7 +30,7 @@ def text_of(docs, **options):
     return (docs / "results.md").read_text()
 
 
-def test_a_section_has_a_table_in_two_dimensions_and_says_which_marks_are_missed(docs):
+def test_a_section_has_a_table_and_names_missed_marks(docs):
     figures = {
         "ms_per_node.1000": 0.03,
         "ms_per_node.10000": 0.3,
@@ -40,7 +40,7 @@ def test_a_section_has_a_table_in_two_dimensions_and_says_which_marks_are_missed
     keep(docs, "scale", figures=figures)
     text = text_of(docs)
     assert "|  | 1,000 nodes | 10,000 nodes |" in text
-    assert "| ms a node | 0.03 | 0.3 |" in text
+    assert "| milliseconds a node | 0.03 | 0.3 |" in text
     assert "Milliseconds a node: 0.3 (mark: at most 0.2): **missed**." in text
     assert "Bytes a node: 2,000 (mark: at most 2,048): met." in text
 
@@ -72,7 +72,7 @@ def test_runs_of_a_model_are_named_after_its_folder(tmp_path):
     ]
 
 
-def test_the_page_in_docs_is_what_the_kept_figures_give(monkeypatch, tmp_path):
+def test_docs_results_page_equals_the_page_of_the_kept_figures(monkeypatch, tmp_path):
     shown = (runs.DOCS / "results.md").read_text()
     monkeypatch.setattr(page, "DOCS", tmp_path)
     page.write()
@@ -96,15 +96,15 @@ def test_numbers_have_three_significant_digits(value, shown):
     assert number(value) == shown
 
 
-def test_a_figure_stands_with_its_interval():
+def test_a_figure_is_shown_with_its_interval():
     assert interval({"a": 3.21987, "a.low": 3.1, "a.high": 3.3}, "a") == "3.22 (3.1–3.3)"
 
 
-def test_a_mark_that_was_not_measured_says_so():
+def test_a_figure_that_was_not_measured_is_named_as_such():
     assert mark("Speed:", None, least=2) == "Speed: not measured."
 
 
-def test_rows_without_any_cell_are_left_out():
+def test_rows_without_cells_are_left_out():
     assert table("", ["a", "b"], ["x"], lambda row, _: "1" if row == "a" else "") == [
         "|  | x |",
         "|---|---|",

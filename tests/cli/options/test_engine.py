@@ -173,12 +173,12 @@ def test_by_default_nothing_is_compressed_or_offloaded(opened):
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--lossless"], "nothing compresses it - name a compression policy, or leave lossless out"),
+        (["--lossless"], "and compress is not set - name a compression policy, or leave lossless out"),
         (
             ["--offload-budget", "2GiB"],
-            "offload_budget is '2GiB', and nothing is offloaded - set offload to cpu or disk",
+            "offload_budget is '2GiB', and offload is not set - set offload to cpu or disk",
         ),
-        (["--offload-folder", "."], "offload_folder is '.', and nothing is offloaded"),
+        (["--offload-folder", "."], "offload_folder is '.', and offload is not set"),
         (["--offload", "tape"], "offload is 'tape' - name one of cpu, disk"),
         (["--offload", "cpu", "--offload-folder", "."], "offload to cpu has no use for the folder '.'"),
         (["--offload", "disk", "--offload-folder", "no/such"], "there is no folder 'no/such' to offload to"),

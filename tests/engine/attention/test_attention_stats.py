@@ -70,5 +70,5 @@ def test_a_route_that_does_not_show_attention_is_refused(monkeypatch, fresh_prob
     whole = KeySet.bias  # without the window it is wrong, so the probe takes the other route
     monkeypatch.setattr(KeySet, "bias", lambda self, window, *rest: whole(self, None, *rest))
     tokenizer = byte_tokenizer()
-    with pytest.raises(ConfigError, match="heeds attention, which cannot be seen in slow"):
+    with pytest.raises(ConfigError, match="needs attention stats, which are not available for slow"):
         TransformersEngine(mistral(len(tokenizer)), tokenizer, name="slow", eviction=RSBCM(attention_weight=1.0))

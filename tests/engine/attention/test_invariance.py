@@ -107,7 +107,7 @@ class Garden:
 
     def step(self, jobs, most):
         """One pass over what these lack, each at most ``most()`` rows; nobody computes what another one does."""
-        taken, claims = set(), []
+        taken, blocks = set(), []
         for job in jobs:
             lacking = {segment for segment, _ in self.tree.residency.missing(job.base)} | {job.base}
             if taken.isdisjoint(lacking):
@@ -115,11 +115,11 @@ class Garden:
                 self.tree.residency.pin(job.base)
                 made = schedule(self.tree, job, job.base, most(), self.tree.residency.missing(job.base), ())
                 made.block.logits_at = list(range(made.rows))
-                claims.append(made)
+                blocks.append(made)
         logits = iter(
-            self.forward.run(self.forward.plan([made.block for made in claims]), self.tree.residency.pool.extent)
+            self.forward.run(self.forward.plan([made.block for made in blocks]), self.tree.residency.pool.extent)
         )
-        for made in claims:
+        for made in blocks:
             key = made.job.prompt_end
             for position, token in enumerate([n for segment in made.job.base.lineage() for n in segment.tokens]):
                 key = hash((key, token))

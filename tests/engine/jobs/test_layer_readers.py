@@ -208,7 +208,7 @@ async def test_a_model_that_cannot_be_looked_into_refuses_exits_with_the_reason(
         _, handles = await thoughts(engine, account)
         assert engine.layers == 0
         assert (await engine.label(requests(handles[:1]), account))[0].trace is None
-        with pytest.raises(ConfigError, match="odd cannot be looked at between its layers: no logit lens"):
+        with pytest.raises(ConfigError, match="odd allows no reads between its layers: no logit lens"):
             await engine.label(requests(handles[:1], At(1)), account)
 
 

@@ -153,8 +153,8 @@ def test_lossless_drafts_stay_within_a_kv_budget_below_the_full_kv(unhurried):
         most = []
         compute = engine.scheduler._compute
 
-        def watched(claims):
-            compute(claims)
+        def watched(blocks):
+            compute(blocks)
             most.append(engine.cache.residency.pool.used * engine.bytes_per_token)
 
         engine.scheduler._compute = watched

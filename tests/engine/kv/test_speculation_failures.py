@@ -72,7 +72,7 @@ def test_a_failing_policy_is_logged_once_and_stops_drafting(make, wanted, caplog
     assert found == wanted
     (told,) = [record.message for record in caplog.records if "faulty" in record.message]
     assert told.startswith(
-        "no token is drafted any more: compression policy 'faulty': its select, with 2 tokens and a budget of 1, "
+        "speculative decoding is off from now on: compression policy 'faulty': its select, with 2 tokens and a budget of 1, "
     )
     assert told.endswith("raised ZeroDivisionError: one by nought - correct the policy")
     assert account.ledger.verified.drafted == 0

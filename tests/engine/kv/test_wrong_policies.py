@@ -169,7 +169,7 @@ def test_per_head_selection_is_refused_for_models_with_a_window(tokenizer, polic
     [
         (
             Neither(),
-            "compression policy 'neither' is about neither a path nor a tree - derive it from PathPolicy or TreePolicy",
+            "compression policy 'neither' compresses neither paths nor trees - derive it from PathPolicy or TreePolicy",
         ),
         (
             ByHead(),

@@ -249,7 +249,7 @@ def test_packed_layers_stand_in_the_copy_alone(model):
 
 def test_an_engine_that_is_refused_leaves_the_store_to_another(model):
     store = open_store("cpu")
-    with pytest.raises(ConfigError, match="nothing compresses it"):
+    with pytest.raises(ConfigError, match="and compress is not set"):
         engine_on(model, offload=store, lossless=True)
     with engine_on(model, offload=store) as engine:
         assert engine.offload_store is store

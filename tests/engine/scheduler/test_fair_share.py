@@ -205,11 +205,11 @@ def watch_passes(monkeypatch):
     passes = []
     compute = scheduler.compute
 
-    def watched(forward, tree, claims):
+    def watched(forward, tree, blocks):
         rows = {}
-        for made in claims:
+        for made in blocks:
             rows[id(made.job.account)] = rows.get(id(made.job.account), 0) + made.rows
-        logits = compute(forward, tree, claims)
+        logits = compute(forward, tree, blocks)
         passes.append(rows)
         return logits
 

@@ -77,5 +77,5 @@ def test_a_template_that_cannot_continue_a_message_is_named_in_one_sentence(temp
         prompt_tokens(tokenizer_with(template), BEGUN)
     said = str(refused.value)
     assert said.startswith(says)
-    assert said.endswith(" - end the messages with one of the user")
+    assert said.endswith(" - end the messages with a user message")
     assert "\n" not in said

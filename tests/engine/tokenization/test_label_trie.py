@@ -83,8 +83,8 @@ def test_labels_that_are_the_same_tokens_are_refused_by_name():
         label_trie(lower, "so", ("Yes", "yes"), Pieces(byte_tokenizer(), 200))
 
 
-def test_a_label_that_the_tokenizer_cannot_write_is_refused_by_name():
-    with pytest.raises(EngineError, match="cannot write the label 'perhaps,'"):
+def test_a_label_that_the_tokenizer_cannot_encode_is_refused_by_name():
+    with pytest.raises(EngineError, match="cannot encode the label 'perhaps,'"):
         trie_of("try so", ("sure", "perhaps,"), build_tokenizer())
 
 

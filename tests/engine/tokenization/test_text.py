@@ -31,5 +31,5 @@ def test_seams_between_continuations_change_nothing_before_them(pieces):
 
 
 def test_half_a_surrogate_pair_is_refused():
-    with pytest.raises(EngineError, match="is no character"):
+    with pytest.raises(EngineError, match="is not a character"):
         TextTokenizer(byte_tokenizer()).continuation("a\ud800")

@@ -168,7 +168,7 @@ async def test_branches_that_do_not_fit_the_kv_budget_fail_with_an_explanation()
         account = Account()
         root = engine.open(PROMPT, account)
         with pytest.raises(
-            CacheError, match=r"1 more token does not fit the KV budget.*; they may still write \d+ bytes"
+            CacheError, match=r"1 more token does not fit the KV budget.*; the job may still write \d+ bytes"
         ):
             await engine.generate([ask(root, k=32, max_tokens=50)], account)
         engine.check_integrity()

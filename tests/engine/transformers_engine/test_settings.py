@@ -14,10 +14,10 @@ from rksc_tot.policies.compression.streaming_llm import Streaming
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"lossless": True}, "nothing compresses it - name a compression policy, or leave lossless out"),
-        ({"lossless": Lossless()}, "nothing compresses it"),
-        ({"offload_budget": "2GiB"}, "offload_budget is '2GiB', and nothing is offloaded - set offload to cpu or disk"),
-        ({"offload_folder": "/"}, "offload_folder is '/', and nothing is offloaded"),
+        ({"lossless": True}, "and compress is not set - name a compression policy, or leave lossless out"),
+        ({"lossless": Lossless()}, "and compress is not set"),
+        ({"offload_budget": "2GiB"}, "offload_budget is '2GiB', and offload is not set - set offload to cpu or disk"),
+        ({"offload_folder": "/"}, "offload_folder is '/', and offload is not set"),
         ({"offload": "cpu", "offload_folder": "/"}, "offload to cpu has no use for the folder"),
         ({"offload": "tape"}, "offload is 'tape' - name one of cpu, disk"),
         ({"offload": "disk", "offload_folder": "no/such"}, "there is no folder 'no/such'"),

@@ -171,7 +171,7 @@ def test_a_problem_given_twice_is_refused():
 
 
 def test_an_engine_without_layers_is_refused():
-    with pytest.raises(ConfigError, match="'mock' cannot be looked at between its layers"):
+    with pytest.raises(ConfigError, match="'mock' allows no reads between its layers"):
         run(MockEngine(write, judge))
 
 

@@ -1,1 +1,1 @@
-"""Jobs that write tokens: generations, and the drafts of their next tokens."""
+"""Jobs that sample tokens: generations, and drafts of their next tokens."""

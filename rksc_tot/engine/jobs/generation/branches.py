@@ -1,8 +1,7 @@
-"""Branches that are written together on the prefix tree.
+"""Branches of one request, grown together on the prefix tree.
 
-All branches of a request that have written the same tokens so far form one *branch group*: its tokens are computed once, however
-many branches wrote them. A group divides when the random numbers of its branches pick different tokens. Every branch writes
-what it would have written alone.
+All branches of a request that have the same tokens so far form one *branch group*. The tokens of a group are computed once. A
+group divides when the random numbers of its branches pick different tokens. Grouping does not change the text of a branch.
 """
 
 from __future__ import annotations
@@ -26,16 +25,16 @@ from rksc_tot.engine.tokenization.written import Written
 
 @dataclass(slots=True)
 class Tail:
-    """The last tokens of a text that a stop string cuts inside a token. They are taken as they stand, not sampled.
+    """The last tokens of a text that a stop string cuts inside a token. They are appended, not sampled.
 
     Attributes
     ----------
     text
         The whole text, without the stop string.
     tokens
-        The sampled tokens that are kept, then those of the tail that have been taken.
+        The sampled tokens that are kept, then the tail tokens appended so far.
     left
-        Tokens of the tail that have not been taken yet.
+        Tail tokens not appended yet.
     sampled
         How many of ``tokens`` were sampled.
     """
@@ -48,7 +47,7 @@ class Tail:
 
 @dataclass(slots=True, eq=False)
 class BranchGroup:
-    """Branches that have written the same tokens.
+    """Branches with the same tokens so far.
 
     Attributes
     ----------
@@ -63,7 +62,7 @@ class BranchGroup:
     exact
         Whether every token was drawn from exact KV.
     tail
-        The last tokens, where a stop string cuts inside a token.
+        The tail, if a stop string cuts inside a token; else None.
     """
 
     tip: Segment
@@ -81,7 +80,7 @@ class BranchGroup:
 
 
 class BranchingJob(Job):
-    """Writes branches of one request until each has ended.
+    """Grows the branches of one request until all have ended.
 
     Attributes
     ----------
@@ -96,11 +95,11 @@ class BranchingJob(Job):
     room
         The most tokens of a branch.
     step
-        How often it has drawn.
+        Number of draws so far.
     most_steps
-        How often it may draw; None: any number of times.
+        Limit on draws; None: no limit.
     pays
-        Whether the account pays for the tokens that it draws.
+        Whether sampled tokens are taken from the account.
     """
 
     writes = True
@@ -128,22 +127,22 @@ class BranchingJob(Job):
         self.room = room
         self.groups: list[BranchGroup] = []
         self.step = 0
-        self._going: list[BranchGroup] = []  # those that go on now
+        self._going: list[BranchGroup] = []  # groups that draw in this step
 
-    # -- the kinds of writing differ in these ------------------------------------------------------------------------
+    # -- subclasses define these --------------------------------------------------------------------------------------
 
     def finish(self, group: BranchGroup, finish: Finish, ending: float | None = None) -> None:
-        """Make the result of a group. ``ending``: log-probability of the end of text that it drew."""
+        """Make the result of a group. ``ending``: log-probability of the end-of-text token, if that was drawn."""
         raise NotImplementedError
 
     def stop(self, group: BranchGroup, start: int, end: int) -> None:
-        """End a group in whose text a stop string stands from ``start`` to ``end``: finish it, or give it a tail."""
+        """End a group whose text has a stop string from ``start`` to ``end``: finish it, or give it a tail."""
         raise NotImplementedError
 
-    # -- writing -----------------------------------------------------------------------------------------------------
+    # -- drawing tokens ----------------------------------------------------------------------------------------------
 
     def draws(self, ready: Collection[Segment], row: Mapping[Segment, int]) -> Draws:
-        """What every branch draws now whose tip is ready. Branches that the budget cuts off are finished."""
+        """The draws of all branches whose tips are ready. Branches beyond the token budget are finished."""
         self._going = [group for group in self.groups if group.tip in ready]
         drawing = [group for group in self._going if group.tail is None]
         wanted = sum(len(group.branches) for group in drawing)
@@ -164,7 +163,7 @@ class BranchingJob(Job):
     def advance(
         self, logits: Logits, row: Mapping[Segment, int], tokens: Sequence[int], logprobs: Sequence[float]
     ) -> None:
-        """Take the tokens drawn, in the order of :meth:`draws`, and the next token of each tail."""
+        """Append the sampled tokens, in the order of :meth:`draws`, and the next token of each tail."""
         self.step += 1
         self.decoding = True
         drawn = iter(zip(tokens, logprobs, strict=True))
@@ -179,7 +178,7 @@ class BranchingJob(Job):
         self._stand()
 
     def cut_off(self, groups: Sequence[BranchGroup], finish: Finish) -> None:
-        """Finish groups where they stand."""
+        """Finish groups with the tokens they have."""
         for group in groups:
             self.finish(group, finish)
         for group in groups:
@@ -188,7 +187,7 @@ class BranchingJob(Job):
         self._stand()
 
     def expire(self) -> None:
-        """Finish every group where it stands."""
+        """Finish all groups with the tokens they have."""
         self.cut_off(self.groups, "budget")
 
     def drawing_branches(self) -> list[int]:
@@ -196,11 +195,11 @@ class BranchingJob(Job):
         return [branch for group in self._going if group.tail is None for branch in group.branches]
 
     def full(self, group: BranchGroup) -> bool:
-        """Whether a group may not write any more."""
+        """Whether a group is at its token limit."""
         return len(group.logprobs) >= self.room or (self.most_steps is not None and self.step >= self.most_steps)
 
     def _stand(self) -> None:
-        """See where the groups stand; end the job if none is left."""
+        """Update the tips from the groups; end the job if no group is left."""
         self.tips = [group.tip for group in self.groups]
         if not self.tips:
             self.end(None)
@@ -225,7 +224,7 @@ class BranchingJob(Job):
                 self.stop(heir, *stop)
                 if heir.tail is None:
                     continue
-                if heir.tip is group.tip:  # its logits are those that the cut token was drawn from
+                if heir.tip is group.tip:  # the cut token was drawn from the same logits
                     self._take(heir, heir.tail, logits, row, alone)
                 else:
                     self._add(heir, heir.tip)
@@ -235,7 +234,7 @@ class BranchingJob(Job):
                 self._add(heir, self.tree.step(group.tip, token, alone))
 
     def _take(self, group: BranchGroup, tail: Tail, logits: Logits, row: Mapping[Segment, int], alone: bool) -> None:
-        """Take the next token of a tail, with the log-probability that the model gives it there."""
+        """Append the next token of a tail, with its log-probability under the model."""
         token = tail.left.popleft()
         tail.tokens.append(token)
         group.logprobs = [*group.logprobs, float(logits.logprobs(row[group.tip], [token])[0])]
@@ -245,7 +244,7 @@ class BranchingJob(Job):
             self.finish(group, "stop")
 
     def _add(self, group: BranchGroup, tip: Segment) -> None:
-        """Have a group go on from a tip."""
+        """Continue a group from a tip."""
         group.tip = tip
         self.tree.residency.pin(tip)
         self.groups.append(group)

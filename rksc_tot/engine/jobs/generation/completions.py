@@ -1,4 +1,4 @@
-"""The completions of a generation: texts that have ended, each on a path of its own."""
+"""The completions of a generation: finished texts, each at the end of a path in the prefix tree."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class Completions:
     Attributes
     ----------
     states
-        By the end of a completion's path: hidden states ``[L, H]`` of the row that predicts its last token.
+        Hidden states ``[L, H]`` of the row that predicts the last token of a completion, by the segment that ends its path.
     """
 
     def __init__(self, tree: PrefixTree, base: Segment, keep: bool, skipped: Sequence[str]) -> None:
-        """``base``: where the paths begin; ``keep``: whether they are kept; ``skipped``: stop strings no text begins with."""
+        """``base``: where the paths begin; ``keep``: whether they are kept; ``skipped``: stop strings cut from the start."""
         self._tree = tree
         self._base = base
         self._keep = keep

@@ -13,22 +13,22 @@ from rksc_tot.engine.jobs.job import ComputedRows
 
 
 class DraftJob(BranchingJob):
-    """Writes what the branches of a generation would write next, on compressed copies of their paths.
+    """Drafts the next tokens of a generation's branches on compressed copies of their paths.
 
-    It pays for no token and leaves nothing in the cache.
+    The account does not pay for its tokens, and its KV is dropped with the job.
 
     Parameters
     ----------
     parent
         The generation.
     copies
-        Ends of the copies: for each branch group of the generation its path without the last token, which is computed here for
-        the draft alone.
+        Ends of the copies, one for each branch group. A copy lacks the last token of the path; the draft job computes that
+        token.
     horizon
         The most tokens of a branch.
     """
 
-    pays = False  # only tokens that the generation draws are paid for
+    pays = False  # the account pays only for tokens that the generation draws
 
     def __init__(self, parent: BranchingJob, copies: Sequence[Segment], horizon: int) -> None:
         request = replace(parent.request, rivals=None, states=False)
@@ -47,29 +47,29 @@ class DraftJob(BranchingJob):
             self.tips.append(tip)
 
     def finish(self, group: BranchGroup, finish: Finish, ending: float | None = None) -> None:
-        """Hand over the tokens of a group."""
+        """Record the draft tokens of a group."""
         tokens = [*group.sampled, END] if finish == "eos" else group.sampled
         ends = finish in ("stop", "eos") or len(group.logprobs) >= self.room
         self.drafted.append(DraftTokens(group.branches, tokens, ends))
 
     def stop(self, group: BranchGroup, start: int, end: int) -> None:
-        """Finish: the generation will find the stop string itself."""
+        """Finish the group; the generation finds the stop string itself."""
         self.finish(group, "stop")
 
     def book(self, computed: Sequence[ComputedRows], exact: bool) -> None:
-        """Book all rows as those of a draft."""
+        """Book all rows as draft rows."""
         self.account.ledger.verified.book_rows(sum(part.rows for part in computed))
 
     def outgrow(self) -> None:
-        """End. The account is not short of KV for that: tokens that are not drafted are generated without a draft."""
+        """End the draft. ``kv_short`` is not set: the generation goes on without a draft."""
         self.expire()
 
     def fail(self, error: Exception) -> None:
-        """End: a draft that fails is a short draft."""
+        """End the draft with the tokens it has; the generation does not fail."""
         self.expire()
 
     def close(self) -> None:
-        """Let go of the copies; drop what was computed below them."""
+        """Release the copies; drop the KV computed after them."""
         self.leave()
         self.tree.drop(self.base)
         for copy in self._copies:

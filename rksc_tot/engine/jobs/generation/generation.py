@@ -30,7 +30,7 @@ class Generation(BranchingJob):
     completions
         The branches that have ended.
     speculation
-        Drafts of the next tokens; None until one was asked for.
+        Drafts of the next tokens; None until the first draft is due.
     """
 
     def __init__(
@@ -76,29 +76,29 @@ class Generation(BranchingJob):
         return self.tips if self.verification is None else {*self.tips, *self.verification.path}
 
     def ready(self) -> list[Segment]:
-        """All tips, once none lacks anything. Where tokens are verified, each tip goes on by itself if that is sound."""
+        """All tips, once the logits of all are known. During verification single tips may go on, if that changes no result."""
         if self.speculation is not None and self.speculation.draft is not None:
             return []
         ready = [tip for tip in self.tips if not self.lacks(tip)]
         return ready if len(ready) == len(self.tips) or (self.verification is not None and self._may_part()) else []
 
     def _may_part(self) -> bool:
-        """Whether branches need not go in step: a limit, a rival rule or a full cache depends on all of them together."""
+        """Whether branches may advance at different times: no token limit, rival rule or KV limit depends on all of them."""
         if self.account.limited or self.account.kv_bytes is not None or self.request.rivals is not None:
             return False
         return self.base.end + self.room * len(self.request.streams) <= self.tree.residency.pool.limit
 
-    # -- how far it may write ----------------------------------------------------------------------------------------
+    # -- token limits ------------------------------------------------------------------------------------------------
 
     @property
     def remaining_tokens(self) -> int:
-        """Tokens that it may still sample."""
+        """Tokens that the job may still sample."""
         return sum((self.room - len(g.logprobs)) * len(g.branches) for g in self.groups if g.tail is None)
 
     def advance(
         self, logits: Logits, row: Mapping[Segment, int], tokens: Sequence[int], logprobs: Sequence[float]
     ) -> None:
-        """Take the tokens drawn; end branches that no longer have a chance against one that has ended."""
+        """Append the sampled tokens; end the branches that a finished rival decides."""
         if self.verification is not None:
             self.verification.compare(self.drawing_branches(), tokens, self.eos)
         super().advance(logits, row, tokens, logprobs)
@@ -110,7 +110,7 @@ class Generation(BranchingJob):
             if rule.decisive(ended, [confidence(group.logprobs) for group in unended]):
                 self.cut_off(unended, "rival")
 
-    # -- how a branch ends -------------------------------------------------------------------------------------------
+    # -- end of a branch ---------------------------------------------------------------------------------------------
 
     def finish(self, group: BranchGroup, finish: Finish, ending: float | None = None) -> None:
         """Make the completion of a group."""
@@ -130,7 +130,7 @@ class Generation(BranchingJob):
         self.completions.add(group, text, tokens, logprobs, finish)
 
     def stop(self, group: BranchGroup, start: int, end: int) -> None:
-        """Finish before or after the stop string. Where that is inside a token, its kept part becomes the group's tail."""
+        """Finish before or after the stop string. If the cut is inside a token, its kept part becomes the group's tail."""
         written, sampled = group.written, group.sampled
         cut = cut_at(written.ends, written.text, end if self.request.keep_stop else start)
         tail = self.tokenizer.continuation(cut.rest) if cut.rest else []
@@ -146,11 +146,11 @@ class Generation(BranchingJob):
             group.tip = self.tree.walk(self.base, sampled[: cut.kept])
 
     def give_back(self) -> None:
-        """Drop the completions: the caller has gone."""
+        """Drop the completions, since the caller was cancelled."""
         self.completions.clear()
 
     def _closing(self, written: int) -> list[int]:
-        """Tokens that stand for an end of text on the path, so that a thought after it begins as after any other."""
+        """Tokens of the stop string that closes a thought after end of text; empty without ``keep_stop`` or without room."""
         if self.scratch_from is not None or not (self.request.keep_stop and self.request.stop):
             return []
         ids = self.tokenizer.continuation(self.request.stop[0])
@@ -164,15 +164,15 @@ class Generation(BranchingJob):
             self.speculation = SpeculativeDecoding(self)
         return self.speculation.next(copies, jobs)
 
-    def crowd_out(self) -> bool:
-        """Drop draft tokens that are not verified, and draft none for a while. False if there are none."""
+    def drop_drafts(self) -> bool:
+        """Drop unverified draft tokens and pause drafting, to free KV. False if there are none."""
         if self.speculation is None or self.speculation.verification is None:
             return False
         self.speculation.postpone()
         return True
 
     def close(self) -> None:
-        """Let go of the tree; drop draft tokens and scratch rows."""
+        """Release all segments; drop draft tokens and scratch rows."""
         if self.speculation is not None:
             self.speculation.close()
         super().close()

@@ -12,7 +12,7 @@ from rksc_tot.engine.jobs.generation.draft import DraftJob
 from rksc_tot.engine.jobs.generation.verification import Verification
 from rksc_tot.engine.jobs.job import DraftKV, Job
 
-PAUSE = 16  # draws without a draft after one for which there was no room
+PAUSE = 16  # draws without a draft after a draft that found no room
 
 
 class SpeculativeDecoding:
@@ -21,9 +21,9 @@ class SpeculativeDecoding:
     Attributes
     ----------
     draft
-        The job that writes a draft now. The generation waits meanwhile.
+        The running draft job. The generation is paused while it runs.
     verification
-        The draft tokens that are verified now.
+        The draft tokens under verification.
     """
 
     def __init__(self, job: BranchingJob) -> None:
@@ -33,9 +33,9 @@ class SpeculativeDecoding:
         self.verification: Verification | None = None
 
     def next(self, copies: DraftKV, jobs: Sequence[Job]) -> DraftJob | None:
-        """Begin to verify a draft that is complete; else begin the next draft, if it is time for it.
+        """Begin to verify a complete draft; else begin the next draft if one is due.
 
-        ``jobs``: all that run in the engine. The new draft is running, the generation paused.
+        ``jobs``: all running jobs of the engine. The new draft job runs, and the generation is paused.
         """
         job = self._job
         if self.draft is not None:
@@ -64,7 +64,7 @@ class SpeculativeDecoding:
         return self.draft
 
     def wanted(self) -> list[Segment]:
-        """Segments that passes must compute: none while a draft is written; ends of drafts, and tips on the way there."""
+        """Segments that passes must compute: none while a draft is written, else the ends of drafts and tips before them."""
         if self.draft is not None:
             return []
         tips, verified = self._job.tips, self.verification
@@ -81,7 +81,7 @@ class SpeculativeDecoding:
                 self._job.tree.join(tip)
 
     def postpone(self) -> None:
-        """Drop the draft tokens, and draft none for a while: there is no room for them."""
+        """Drop the draft tokens for lack of room, and pause drafting."""
         self.stop_verification()
         self._not_before = self._job.step + PAUSE
 
@@ -92,8 +92,8 @@ class SpeculativeDecoding:
             self.draft.expire()
 
     def _is_time(self, jobs: Sequence[Job]) -> bool:
-        """Whether a draft may begin: all of the paths but their last tokens is resident, all branches are sampled, and the
-        order in which they are does not matter.
+        """Whether a draft may begin: paths are resident except for their last tokens, all branches are sampled, and the
+        order of sampling does not matter.
         """
         job = self._job
         if not job.running or job.step < self._not_before or any(group.tail for group in job.groups):
@@ -104,7 +104,7 @@ class SpeculativeDecoding:
         return all(segment is tip and first == len(tip.tokens) - 1 for tip, (segment, first) in missing)
 
     def _verify(self, draft: DraftJob) -> None:
-        """Put the draft tokens on the path, each in a segment of its own, so that passes give logits after each."""
+        """Append the draft tokens to the path, one segment a token, so that a pass gives logits after each of them."""
         job, tree = self._job, self._job.tree
         groups = {branch: group for group in job.groups for branch in group.branches}
         made = Verification(tree, job.account.ledger.verified, max(group.tip.end for group in job.groups))
@@ -125,7 +125,7 @@ class SpeculativeDecoding:
 
 
 def _enough(job: Job, jobs: Sequence[Job]) -> bool:
-    """Whether no branch can be cut off because another one draws the last token of a budget."""
+    """Whether the token budget suffices for all jobs, so that the order of sampling cuts off no branch."""
     account: Account | None = job.account
     while account is not None:
         left = account.tokens_left

@@ -1,4 +1,4 @@
-"""Draft tokens of a generation, and which of them the generation draws."""
+"""Verification of draft tokens: a generation draws its own tokens and compares them with the draft."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ END = -1
 
 
 class DraftTokens(NamedTuple):
-    """What branches have written in a draft, from the beginning of their generation.
+    """The tokens that branches share at the end of a draft, from the beginning of their generation.
 
     Attributes
     ----------
@@ -34,24 +34,24 @@ class DraftTokens(NamedTuple):
 
 @dataclass(slots=True)
 class Verification:
-    """Draft tokens on the path of a generation, while it draws its own tokens and compares.
+    """Draft tokens on the path of a generation while they are verified.
 
     Attributes
     ----------
     tree
-        The prefix tree that they stand in.
+        The prefix tree that holds the draft tokens.
     ledger
-        Where accepted and rejected tokens are counted.
+        Counts accepted and rejected tokens.
     start
         Position of the first draft token.
     leaves
-        Segments at which the draft tokens of a branch end, pinned.
+        Segments that end with the last draft token of a branch; pinned.
     path
-        All segments after which the generation draws as long as it draws what was drafted.
+        All segments after which the generation draws while its tokens agree with the draft.
     unverified
-        By branch, the draft tokens that are not compared yet.
+        Draft tokens not compared yet, by branch.
     accepted
-        By branch, how many were accepted.
+        Number of accepted tokens, by branch.
     """
 
     tree: PrefixTree
@@ -64,11 +64,11 @@ class Verification:
 
     @property
     def longest(self) -> int:
-        """The most tokens that were accepted of one branch."""
+        """The largest number of accepted tokens of a branch."""
         return max(self.accepted.values(), default=0)
 
     def compare(self, branches: Sequence[int], tokens: Sequence[int], eos: frozenset[int]) -> None:
-        """Compare the tokens that branches drew with their drafts. The first difference rejects the rest of a draft."""
+        """Compare the drawn tokens of branches with their drafts. The first difference rejects the rest of a draft."""
         for branch, token in zip(branches, tokens, strict=True):
             draft = self.unverified[branch]
             if draft and draft[0] == (END if token in eos else token):
@@ -80,7 +80,7 @@ class Verification:
                 draft.clear()
 
     def close(self) -> None:
-        """Reject what is not compared yet, and drop the segments that the generation does not stand on."""
+        """Reject the tokens not compared yet, and drop the segments beyond the generation's tips."""
         self.ledger.rejected += sum(map(len, self.unverified.values()))
         for leaf in self.leaves:
             self.tree.residency.unpin(leaf)
