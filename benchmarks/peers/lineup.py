@@ -1,4 +1,4 @@
-"""Who is compared: this project, and every peer that can be run here."""
+"""The engines that are compared: this project, and every peer that can run here."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ VLLM = PeerRecipe(
 LLAMA_CPP = PeerRecipe("llama_cpp", ("llama-cpp-python", "0.3.36"), ("llama-cpp-python==0.3.36",))
 
 Search = Callable[[str, PeerShape], PeerTally]
-"""One search of a peer: from the text of a prompt, in a shape."""
+"""Runs one search of a peer. Takes the text of a prompt and a shape."""
 
 
 class Ours:
-    """``solve``, on an engine that is cold at the start of each search."""
+    """``solve`` on an engine with an empty cache at the start of each search."""
 
     def __init__(self, subject: Subject) -> None:
         self.engine = TransformersEngine(subject.model, subject.tokenizer, kv_budget=KV_BYTES)
@@ -63,7 +63,7 @@ class Ours:
 
 
 class Peers:
-    """Every peer that can be run here, and why the others cannot. Each has modules of its own around the same weights."""
+    """The peers that can run here, and the reasons why others cannot. Each peer has its own modules on the same weights."""
 
     def __init__(
         self, subject: Subject, shape: PeerShape, left_out: Mapping[str, str], install: bool, stack: ExitStack
@@ -84,7 +84,7 @@ class Peers:
                     self.searches[name] = made[name]()
                 except (PeerAbsent, UnsupportedModel) as error:
                     self.absent[name] = str(error)
-        ours = Ours(subject)  # the last: its engine changes the model
+        ours = Ours(subject)  # last, since its engine changes the model
         stack.enter_context(ours.engine)
         self.searches["ours"] = ours
 
@@ -129,11 +129,11 @@ class Peers:
 
     @property
     def _longest(self) -> int:
-        """Tokens of the longest path with its question, and some to spare."""
+        """Tokens of the longest path with its question, with a margin."""
         shape = self.shape
         return shape.prompt + shape.depth * shape.new + shape.question + 16
 
 
 def cores() -> list[int]:
-    """The numbers of the cores that this process may use."""
+    """Ids of the cores that this process may use."""
     return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))

@@ -1,4 +1,4 @@
-"""The model, the prompts and the question that all peers are given."""
+"""The model, the prompts and the question that all peers use."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rksc_tot.engine.tokenization.text import TextTokenizer
 
 @dataclass(frozen=True)
 class Subject:
-    """What all of them run: ``model``, ``tokenizer``, ``folder`` (where both are stored), ``question`` after every thought."""
+    """The common work: ``model`` and ``tokenizer``, stored in ``folder``, and the ``question`` after every thought."""
 
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
@@ -28,14 +28,14 @@ class Subject:
     question: str
 
     def problem(self, prompt: str) -> PeerProblem:
-        """A prompt in token ids, as the engine reads it."""
+        """A prompt as the engine's token ids."""
         first, second = label_tokens(self.tokenizer, self.question)
         tokenizer = TextTokenizer(self.tokenizer)
         return PeerProblem(prompt_tokens(tokenizer, prompt), tokenizer.continuation(self.question), (first, second))
 
 
 def real(folder: Path, question: int) -> Subject:
-    """A model that is stored in a folder; nothing ends its texts but their length."""
+    """A model stored in a folder. Its texts end only at the token limit."""
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     tokenizer = AutoTokenizer.from_pretrained(folder)
     tokenizer.eos_token = model.config.eos_token_id = model.generation_config.eos_token_id = None
@@ -43,7 +43,7 @@ def real(folder: Path, question: int) -> Subject:
 
 
 def made_up(shape: str, folder: Path, question: int) -> Subject:
-    """Random weights and a tokenizer of words, stored in a folder so that every peer can load them."""
+    """A model with random weights and a word tokenizer, stored in a folder so that every peer can load it."""
     model, tokenizer = random_model(shape), word_tokenizer(SHAPES[shape]["vocab_size"])
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
@@ -51,12 +51,12 @@ def made_up(shape: str, folder: Path, question: int) -> Subject:
 
 
 def random_text(tokenizer: PreTrainedTokenizerBase, count: int, name: str) -> str:
-    """So many words that are one token each: at temperature 1 branches part at once after it.
+    """A text of ``count`` words, each one token. At temperature 1, branches after it differ from the first token on.
 
     Raises
     ------
     UnsupportedModel
-        If this tokenizer does not read them as they were put together.
+        If the tokenizer does not split the text into these words.
     """
     rng, words = random.Random(name), TextTokenizer(tokenizer)
     chosen: list[int] = []
@@ -67,5 +67,5 @@ def random_text(tokenizer: PreTrainedTokenizerBase, count: int, name: str) -> st
             chosen.append(token)
     text = words.decode(chosen)
     if words.encode(text) != chosen:
-        raise UnsupportedModel("this tokenizer does not take a text of words apart at its spaces")
+        raise UnsupportedModel("this tokenizer does not split a text of words at its spaces")
     return text

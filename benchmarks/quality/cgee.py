@@ -1,12 +1,12 @@
-"""Early exit of the verifier, calibrated on some puzzles and measured on others.
+"""Early exit of the verifier (CGEE): calibrated on some puzzles, measured on others.
 
-``python -m benchmarks cgee [--puzzles FILE --rows 901-1000] [--json] [--quick]``: calibrated on game-of-24 puzzles that are
-neither held out nor evaluated, then every evaluated puzzle (of the file, else the embedded model's held-out ones) is searched
-in full and with early exit. In the second search every node is also asked about in full, on another account:
-``exit_error`` is the share of the ``n`` exits whose label is another one than at full depth.
+``python -m benchmarks cgee [--puzzles FILE --rows 901-1000] [--json] [--quick]``: calibration uses game-of-24 puzzles that are
+neither held out nor evaluated. Every evaluated puzzle (of the file, else the embedded model's held-out puzzles) is searched once
+at full depth and once with early exit. In the second search every node is also scored at full depth, on another account.
+``exit_error`` is the share of the ``n`` exits whose label differs from the label at full depth.
 
-``python -m benchmarks cgee --model FOLDER``: a yes/no check of sums by a model that was not trained for it, and what each of
-its layers says; early exit must come out as refused there unless a threshold truly passes.
+``python -m benchmarks cgee --model FOLDER``: yes/no checks of sums by a model that was not trained for them, with the label
+probabilities of each layer. Early exit must be refused unless a threshold passes its test.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ AT_ONCE = 8
 
 
 class Compared(LMValue):
-    """LM value as the search allows it, and each node once more in full, at nobody's expense."""
+    """LM value with early exit. Each node is also scored at full depth, on another account."""
 
     _seen: list[tuple[Node, Trace]] = PrivateAttr(default_factory=list)
 
     async def score(self, search: Search, nodes: Sequence[Node]) -> Sequence[Score]:
-        """The scores as the search gets them."""
+        """The scores with early exit."""
         scores = await super().score(search, nodes)
         asked = [(node, found) for node in nodes if isinstance(found := self.question(search, node), Question)]
         requests = [LabelRequest(node._handle, found.text, tuple(found.labels), trace=True) for node, found in asked]
@@ -60,7 +60,7 @@ class Compared(LMValue):
 
 
 def searched(task: Task | str, problems: Sequence[str], engine: Engine, **options: Any) -> list[tuple[Result, LMValue]]:
-    """Every problem, some at a time; ``verifier``: a class, made anew for each."""
+    """Search every problem, some at a time. ``verifier``: a class; each search gets a new instance."""
     made = options.pop("verifier", LMValue)
 
     async def all_of_them() -> list[tuple[Result, LMValue]]:
@@ -99,7 +99,7 @@ def game24(quick: bool, puzzles: Path | None, rows: str | None, delta: float, mo
 
 
 def measured(early: Sequence[tuple[Result, LMValue]], calibration: Calibration) -> dict[str, Any]:
-    """What early exit saved, and how often it decided otherwise than the whole pass, at the nodes of these searches."""
+    """Savings of early exit, and how often its label differs from the label at full depth, over the nodes of searches."""
     seen = [pair for _, verifier in early if isinstance(verifier, Compared) for pair in verifier._seen]
     exits = [(node, trace) for node, trace in seen if node.layer is not None]
     flips = sum(
@@ -125,12 +125,12 @@ def measured(early: Sequence[tuple[Result, LMValue]], calibration: Calibration) 
 
 
 def rules(calibration: Calibration) -> dict[str, MechanismOutcome[Any]]:
-    """Both kinds of exit rule by name; a kind that had no candidate is left out."""
+    """Both kinds of exit rule by name, without kinds that had no candidate."""
     return {each.walk[0].rule.name: each for each in (calibration.exit, calibration.other) if each.walk}
 
 
 def replayed(found: MechanismOutcome[Any], traces: Sequence[Trace]) -> dict[str, Any]:
-    """What the rule of an outcome would have done at the evaluated nodes."""
+    """Savings and errors of an outcome's rule at the evaluated nodes."""
     rule: ExitRule | None = found.rule
     if rule is None:
         return {"accepted": False}
@@ -144,7 +144,7 @@ def replayed(found: MechanismOutcome[Any], traces: Sequence[Trace]) -> dict[str,
 
 
 def outcome(calibration: Calibration) -> dict[str, Any]:
-    """The calibration itself: what passed, on how many examples, and why the rest did not."""
+    """Figures of the calibration: the rules that passed, the number of examples, and why other rules failed."""
     figures: dict[str, Any] = {
         "delta": calibration.delta, "problems": calibration.problems, "fitting": calibration.fitting,
         "outside": round(calibration.outside, 4),
@@ -160,14 +160,14 @@ def outcome(calibration: Calibration) -> dict[str, Any]:
     return {"calibration": figures}
 
 
-# -- a model that was not trained to judge ---------------------------------------------------------------------------------
+# -- a model without training as a verifier --------------------------------------------------------------------------------
 
 CHECKED = ("8 + 6 = 14", "yes"), ("9 + 7 = 15", "no"), ("50 - 8 = 43", "no"), ("31 - 4 = 27", "yes")
 EXAMPLES = "".join(f"{statement}\nIs that right? {label}\n" for statement, label in CHECKED)
 
 
 def sums() -> Task:
-    """The model writes what a sum makes, hot, so that it is often wrong, and is asked whether that is right."""
+    """The model writes the result of a sum at a high temperature, so that it is often wrong, and then checks the result."""
 
     def parse(problem: str, path: Thoughts, text: str) -> Thought:
         if not re.fullmatch(r" ?-?[0-9]+", text):
@@ -182,7 +182,7 @@ def sums() -> Task:
 
 
 def real(model: str, quick: bool) -> dict[str, Any]:
-    """The figures on a model of one's own: whether anything is accepted, and what each layer says."""
+    """The figures on another model: whether a rule is accepted, and the label probabilities of each layer."""
     rng = random.Random(0)
     numbers = rng.sample([(a, b) for a in range(11, 90) for b in range(2, 80)], 400)
     problems = [f"{a} {'+' if a % 2 else '-'} {b}" for a, b in numbers]
@@ -215,10 +215,10 @@ def real(model: str, quick: bool) -> dict[str, Any]:
 def main(
     quick: Quick = False,
     puzzles: Annotated[Path | None, typer.Option(help="csv of puzzles to evaluate")] = None,
-    rows: Annotated[str | None, typer.Option(help="which ranks of that file")] = None,
-    delta: Annotated[float, typer.Option(help="share of exits that may differ")] = 0.005,
+    rows: Annotated[str | None, typer.Option(help="ranks of puzzles in that file")] = None,
+    delta: Annotated[float, typer.Option(help="allowed share of exits with another label")] = 0.005,
     most: Annotated[int, typer.Option(help="puzzles to calibrate on")] = 800,
-    model: Annotated[str | None, typer.Option(help="folder of a model to judge sums with")] = None,
+    model: Annotated[str | None, typer.Option(help="folder of a model that checks sums")] = None,
 ) -> Report:
-    """Measure, print the figures."""
+    """Measure early exit."""
     return Report(real(model, quick) if model else game24(quick, puzzles, rows, delta, most))

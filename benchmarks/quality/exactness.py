@@ -1,8 +1,9 @@
-"""Largest |Δlogit| between tree decoding and fresh full forward passes, fp32, per model family.
+"""Largest |Δlogit| between tree decoding and fresh full forward passes, fp32, by model family.
 
-Random tiny models prove the wiring. Each tree has a prompt longer than any sliding window, three levels, ragged branches
-grown in several passes with unequal neighbours, a rollback (verifier rows and half a branch dropped) and regrowth into the
-freed slots. Every node of the tree is compared, by the route the engine would choose and by the other one where it works.
+The models are tiny and have random weights, which is enough to prove the wiring. Each tree has a prompt longer than any sliding
+window, three levels, and ragged branches that grow in several passes beside branches of other lengths. Then verifier rows and
+half a branch are dropped (rollback), and branches grow into the freed slots. Every node is compared, on the route that the engine
+chooses and on the other route if it works.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ WINDOW = 8
 
 
 def families() -> dict[str, Any]:
-    """A config per family; sliding windows are shorter than the prompt where the family has them."""
+    """A config for each family. Sliding windows, where a family has them, are shorter than the prompt."""
     import transformers as t
 
     alternating = ["sliding_attention", "full_attention"] * 2
@@ -47,7 +48,7 @@ def families() -> dict[str, Any]:
 
 
 def refused() -> dict[str, Any]:
-    """Configs of families that cannot decode a tree, to show the sentence they are refused with."""
+    """Configs of families that cannot decode a tree, to show the message with which they are refused."""
     import transformers as t
 
     return {
@@ -80,7 +81,7 @@ def tree_difference(forward: Forward, route: Route, seed: int, size: int) -> flo
         return [rng.randrange(3, vocabulary) for _ in range(length)]
 
     def grow(tips: list[Segment]) -> None:
-        """Compute everything up to the tips, a random chunk of each path a pass, and compare every end."""
+        """Compute all paths to the tips, a random chunk of each path a pass, and compare the logits at every tip."""
         nonlocal worst
         waiting = list(tips)
         while waiting:
@@ -118,7 +119,7 @@ def tree_difference(forward: Forward, route: Route, seed: int, size: int) -> flo
     grow(level2)
     scratch = [hang(node, 5) for node in level2[::2]]  # verifier rows
     grow(scratch)
-    for node in scratch:  # rollback: they leave, their slots are reused below
+    for node in scratch:  # rollback: their slots are reused below
         tree.drop(node)
         tree.discard(node, node.start)
     half = level2[1]

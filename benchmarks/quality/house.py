@@ -1,7 +1,7 @@
-"""Whether the source keeps the laws of its house: rooms, sizes and names, counted from the syntax trees.
+"""Breaches of the laws of the source: rooms, sizes and names, counted from the syntax trees.
 
-``python -m benchmarks house [--json]``. Every import counts: those inside functions and those for type checkers only, too. Rooms
-stand in the order of :data:`FLOORS`; an arrow may point down or stay in its room.
+``python -m benchmarks house [--json]``. Every import counts, also local imports and imports for type checkers.
+:data:`FLOORS` gives the order of rooms; an import may point down or stay in its room.
 
 ================================ ==================================================================================
 ``circles``                      groups of files that import each other in a circle
@@ -11,10 +11,10 @@ stand in the order of :data:`FLOORS`; an arrow may point down or stay in its roo
 ``files_over_350``               files with more than 350 lines; ``tests_over_350``: the same for tests
 ``classes_over_25``              classes with more than 25 methods
 ``names_twice``                  class names that are defined more than once in product and benchmarks
-``rooms``, ``arrows``, ``files`` how many there are, for comparison
+``rooms``, ``arrows``, ``files`` their numbers, for comparison
 ================================ ==================================================================================
 
-A figure is a count; the offenders stand beside it under ``.of``.
+A figure is a count; its ``.of`` lists the breaches.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PRODUCT = "rksc_tot"
 INSTALLED_AS = {"strategies": f"{PRODUCT}.strategies", "verifiers": f"{PRODUCT}.verifiers"}
 ROOMS = (PRODUCT, *INSTALLED_AS, "benchmarks")
 FLOORS = (
-    ("",),  # the package itself, which hands on names of all rooms
+    ("",),  # the package itself, which re-exports names of all rooms
     ("cli",),
     ("views",),
     ("evaluation",),
@@ -47,7 +47,7 @@ FLOORS = (
     ("policies",),
     ("core",),
 )
-"""Rooms of the product, the highest first."""
+"""Rooms of the product from top to bottom."""
 NO_ENTRIES = ("__init__.py", "__main__.py", "py.typed", "__pycache__")
 ENTRIES, LINES, METHODS = 10, 350, 25
 
@@ -61,7 +61,7 @@ class SourceFile(NamedTuple):
 
 
 def source_files(home: Path) -> Iterator[SourceFile]:
-    """Every file of the product and the benchmarks."""
+    """All files of the product and the benchmarks."""
     for top in ROOMS:
         for path in sorted((home / top).rglob("*.py")):
             first, *rest = path.relative_to(home).with_suffix("").parts
@@ -70,7 +70,7 @@ def source_files(home: Path) -> Iterator[SourceFile]:
 
 
 def imports(files: list[SourceFile]) -> nx.DiGraph[str]:
-    """Which file imports which."""
+    """The imports of each file, as a graph."""
     names = {file.name for file in files}
     graph: nx.DiGraph[str] = nx.DiGraph()
     graph.add_nodes_from(names)
@@ -103,14 +103,14 @@ def circles_of_siblings(graph: nx.DiGraph[str]) -> list[str]:
 
 
 def floor(name: str) -> int | None:
-    """How high a module stands, 0 at the top; None outside the product."""
+    """The floor of a module, 0 at the top; None outside the product."""
     top, *rest = name.split(".")
     room = rest[0] if rest else ""
     return next((n for n, rooms in enumerate(FLOORS) if room in rooms), None) if top == PRODUCT else None
 
 
 def arrows_up(graph: nx.DiGraph[str]) -> list[str]:
-    """Imports of a module on a higher floor; of another room on the same one; and of benchmarks by the product."""
+    """Imports from a higher floor, from another room on the same floor, and from benchmarks by the product."""
     found = []
     for importer, imported in graph.edges:
         here, there = floor(importer), floor(imported)
@@ -151,7 +151,7 @@ def classes(files: list[SourceFile]) -> Iterator[tuple[str, str, int]]:
 
 
 def twice(found: list[tuple[str, str, int]]) -> list[str]:
-    """Class names that stand in more than one place, with the places."""
+    """Class names that are defined more than once, with the places."""
     times = Counter(name for _, name, _ in found)
     return sorted(
         f"{name}: {', '.join(file for file, other, _ in found if other == name)}"
@@ -182,5 +182,5 @@ def measure(home: Path) -> dict[str, Any]:
 
 
 def main(quick: Quick = False) -> Report:
-    """Count what breaks the laws of the house."""
+    """Count the breaches of the laws."""
     return Report(measure(HOME))

@@ -1,10 +1,12 @@
-"""Label probabilities of the engine against plain forward passes over whole labels, fp32.
+"""Label probabilities of the engine compared with plain forward passes over whole labels, fp32.
 
-Twelve label sets after three kinds of question: one that ends its line, one that ends in a space (with which labels merge), and
-one that ends in a question mark. The engine reads all spellings of all labels on the KV of the path; plain transformers computes
-path, question and label anew for every label. ``max_abs_diff``: the largest difference of a label's probability, or of the
-probability outside the labels. ``decisions_equal``: whether the likeliest label is the same everywhere. Random tiny models prove
-the wiring; ``--model FOLDER`` adds a model of one's own, with a row for each set and question.
+Twelve label sets follow three kinds of question: one that ends its line, one that ends in a space (which merges with labels), and
+one that ends in a question mark. The engine reads all spellings of all labels on the KV of the path. Plain transformers computes
+path, question and label anew for every label.
+
+``max_abs_diff``: the largest difference in the probability of a label or of all other texts. ``decisions_equal``: whether the
+likeliest label is always the same. Tiny random models prove the wiring. ``--model FOLDER`` adds another model, with a row for
+each label set and question.
 """
 
 from __future__ import annotations
@@ -52,7 +54,7 @@ def questions(labels: tuple[str, ...]) -> dict[str, tuple[str, str]]:
 
 
 def tokenizer_for_labels() -> PreTrainedTokenizerBase:
-    """Byte-level, with merges learnt from prompts of some of the sets, so that labels have one token or several."""
+    """A byte-level tokenizer with merges learnt from prompts of some label sets, so that labels have one or several tokens."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
@@ -68,7 +70,7 @@ def tokenizer_for_labels() -> PreTrainedTokenizerBase:
 
 
 def differences(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> dict[str, dict[str, Any]]:
-    """Engine and plain passes, by set and kind of question."""
+    """Differences between engine and plain passes, by label set and kind of question."""
     import torch
 
     from benchmarks.common.plain_labels import plain_labels
@@ -95,7 +97,7 @@ def differences(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> d
                     plain, tokenizer, handle.tokens, question, labels, TextTokenizer(tokenizer).continuation
                 )
                 if scores is None or scores.outside is None:
-                    raise RuntimeError("the engine gave no answer")
+                    raise RuntimeError("the engine returned no result")
                 read = [scores.probabilities[label] for label in labels]
                 apart = [abs(a - b) for a, b in zip([*read, scores.outside], [*shares, outside], strict=True)]
                 found[f"{' / '.join(labels)}, {kind}"] = {
@@ -146,7 +148,7 @@ def measure(quick: bool, folder: str | None) -> dict[str, Any]:
 
 
 def main(
-    quick: Quick = False, model: Annotated[str | None, typer.Option(help="folder of a model to ask as well")] = None
+    quick: Quick = False, model: Annotated[str | None, typer.Option(help="folder of another model to measure")] = None
 ) -> Report:
-    """Compare every family, and a model of one's own."""
+    """Compare every family, and another model."""
     return Report(measure(quick, model))
