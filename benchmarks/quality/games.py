@@ -1,8 +1,8 @@
 """Solved game-of-24 puzzles and their token cost, for every strategy of ``rksc-tot compare`` on the embedded model.
 
 ``python -m benchmarks games [--puzzles FILE --rows 901-1000 | --states] [--json] [--quick]``. Without a file: the hundred
-held-out roots. ``--states``: fifty puzzles whose three-number states do not occur in training. A puzzle is solved if the *first* answer
-makes 24 from exactly the given numbers, checked in rational arithmetic.
+held-out roots. ``--states``: fifty puzzles whose three-number states do not occur in training. A puzzle is solved if the *first*
+answer makes 24 from exactly the given numbers, checked in rational arithmetic.
 
 Figures of each strategy:
 
