@@ -18,7 +18,7 @@ def word_problem():
     return function_task(
         prompt=lambda question: [{"role": "user", "content": f"{INSTRUCTION}\n\n{question}"}],
         is_solution=lambda question, path: "answer:" in path[-1].text.lower() if path else False,
-        answer=lambda question, path: (re.findall(r"-?\d+", path[-1].text) or [""])[-1],
+        answer=lambda question, path: (re.findall(r"answer: *(-?\d+)", path.text.lower()) or [None])[-1],
         check=lambda question, answer: answer == "10",
         max_thoughts=12,
         max_thought_tokens=80,

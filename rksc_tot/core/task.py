@@ -140,8 +140,8 @@ class Task:
             raise Reject("the thought is empty")
         return Thought(text)
 
-    def answer(self, problem: Any, path: Path) -> str:
-        """The answer of a complete path."""
+    def answer(self, problem: Any, path: Path) -> str | None:
+        """The answer of a complete path; None if the path gives none, so that it has no vote."""
         return path[-1].text.strip() if path else ""
 
     def normalise(self, answer: str) -> Hashable:

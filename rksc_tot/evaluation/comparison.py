@@ -166,9 +166,8 @@ def _checker(task: Task) -> Verifier:
 
     @verifier(name=EXACT)
     def check(problem: Any, path: Path) -> float:
-        if not task.is_solution(problem, path):
-            return 0.0
-        return float(read_verdict(task, problem, task.answer(problem, path))[0] is True)
+        answer = task.answer(problem, path) if task.is_solution(problem, path) else None
+        return 0.0 if answer is None else float(read_verdict(task, problem, answer)[0] is True)
 
     return check
 
