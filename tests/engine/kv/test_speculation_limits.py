@@ -77,7 +77,7 @@ def test_branches_that_end_early_free_the_same_room_as_without_drafts(make, name
 @pytest.mark.parametrize("passes", [3, 17, 40])
 def test_a_deadline_cuts_texts_short_and_changes_no_token(make, wanted, passes):
     """It comes after so many passes."""
-    whole = {branch: text for text, _, branches, *_ in wanted[0][0] for branch in branches}
+    whole = {branch: tokens for _, tokens, branches, *_ in wanted[0][0] for branch in branches}
     engine, account = make(compress=NONSENSE, lossless=Lossless(horizon=6)), Account()
     run_pass = engine.forward.run
 
@@ -88,10 +88,10 @@ def test_a_deadline_cuts_texts_short_and_changes_no_token(make, wanted, passes):
 
     engine.forward.run = run_some
     found = run(engine, lambda engine: grow(engine, account, "s"))
-    assert sum(len(text) for text, *_ in found[0][0]) < sum(map(len, whole.values()))
-    for text, _, branches, finish, _ in found[0][0]:
+    assert sum(len(tokens) for _, tokens, *_ in found[0][0]) < sum(map(len, whole.values()))
+    for _, tokens, branches, finish, _ in found[0][0]:
         assert finish == "budget"
-        assert all(whole[branch].startswith(text) for branch in branches)
+        assert all(whole[branch][: len(tokens)] == tokens for branch in branches)
     verified = account.ledger.verified
     assert verified.drafted == verified.accepted + verified.rejected
 
