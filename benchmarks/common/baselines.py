@@ -1,7 +1,7 @@
-"""What `paper` compares with: branches and their verification in plain transformers, with and without shared prefixes.
+"""The baselines of `paper`: branches and their verification in plain transformers, with and without shared prefixes.
 
-All are batched, use sdpa, compute logits only where they are read, and draw with the same private random numbers as the
-engine, so that their texts can be compared with its texts.
+All baselines are batched, use sdpa, and compute only logits that are read. They draw with the private random numbers of the
+engine, so that texts can be compared.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LABELS = ("yes", "no")
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One prompt, a branch for each stream with ``new`` tokens, and a question after every branch."""
+    """A prompt, a branch of ``new`` tokens for each stream, and a question after every branch."""
 
     prompt: str
     question: str
@@ -36,16 +36,16 @@ class Work:
 
 
 def label_tokens(tokenizer: PreTrainedTokenizerBase, question: str) -> tuple[list[int], ...]:
-    """For each of :data:`LABELS` the tokens that write it after a question, where one token does."""
+    """For each of :data:`LABELS`, the single tokens that spell it after a question."""
     tokens, pieces = TextTokenizer(tokenizer).continuation, Pieces(tokenizer, len(tokenizer))
     trie = label_trie(tokens, question, LABELS, pieces, tokenizer.unk_token_id)
     if not trie.flat:
-        raise ValueError(f"this tokenizer writes {' or '.join(LABELS)} in more than one token")
+        raise ValueError(f"this tokenizer spells {' or '.join(LABELS)} with more than one token")
     return tuple(map(list, trie.first))
 
 
 class Replies(NamedTuple):
-    """What every branch wrote, and the probability of the first label after the question."""
+    """The tokens of every branch, and the probability of the first label after its question."""
 
     texts: list[str]
     verdicts: list[float]
@@ -60,7 +60,7 @@ class Plain:
 
     @torch.inference_mode()
     def recompute(self, work: Work) -> Replies:
-        """(a) Nothing is shared: the prompt is computed for every branch, and prompt and branch again for every question."""
+        """(a) Without sharing: the prompt is computed for every branch, and prompt and branch again for every question."""
         prompt = self._rows(work.prompt, len(work.streams))
         cache = self._cache()
         written = self._decode(work, cache, self._last_logits(prompt, cache))
@@ -76,15 +76,17 @@ class Plain:
 
     @torch.inference_mode()
     def continued_cache(self, work: Work) -> Replies:
-        """(b2) The prompt is computed once, and the branches' cache simply goes on with the question."""
+        """(b2) The prompt is computed once, and the question continues the cache of the branches."""
         cache = self._cache()
         logits = self._last_logits(self._rows(work.prompt, 1), cache)
         written = self._decode(work, cache, logits)
-        unread = torch.cat([written[:, -1:], self._rows(work.question, len(written))], 1)  # the last token, too
+        unread = torch.cat(
+            [written[:, -1:], self._rows(work.question, len(written))], 1
+        )  # the cache lacks the last token
         return self._replies(work, written, self._last_logits(unread, cache))
 
     def _decode(self, work: Work, cache: DynamicCache, logits: Tensor) -> Tensor:
-        """Tokens ``[B, new]``; ``logits [B or 1, V]`` follow the prompt."""
+        """Sample tokens ``[B, new]``; ``logits [B or 1, V]`` are those after the prompt."""
         streams = Streams(work.streams)
         branches = range(len(work.streams))
         if len(logits) < len(branches):

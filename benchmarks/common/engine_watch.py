@@ -1,4 +1,4 @@
-"""Looks at an engine after every pass: what its KV takes, and what it took in tensors."""
+"""Records after every pass of an engine the bytes of resident KV and of the arena's tensors."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from rksc_tot.engine.transformers_engine.engine import TransformersEngine
 
 
 class Watch:
-    """Counts from when it is made on.
+    """Figures of an engine from the construction of this object on.
 
-    ``passes``: forward passes. ``full_passes``: those with rows that are no drafts. ``held``: most bytes of KV that tokens took,
-    counted segment by segment after a pass. ``allocated``: most bytes of the tensors they lie in. ``growing``: of old and new
-    tensors together while these were made larger. ``overruns``: passes after which held or allocated bytes exceeded the budget.
+    ``passes``: forward passes. ``full_passes``: passes with rows that are not draft rows. ``held``: most bytes of resident KV,
+    counted segment by segment after a pass. ``allocated``: most bytes of the arena's tensors. ``growing``: most bytes of old and
+    new tensors together while the arena grew. ``overruns``: passes after which held or allocated bytes exceeded the budget.
     """
 
     def __init__(self, engine: TransformersEngine) -> None:
@@ -24,10 +24,10 @@ class Watch:
         self.budget = engine.cache.residency.pool.limit * engine.bytes_per_token
         self.passes = self.full_passes = self.overruns = self.held = self.allocated = self.growing = 0
         self._run, self._reserve = engine.forward.run, engine.forward.arena.reserve
-        engine.forward.run = self._watched  # type: ignore[method-assign]
+        engine.forward.run = self._recorded_run  # type: ignore[method-assign]
         engine.forward.arena.reserve = self._reserved  # type: ignore[method-assign]
 
-    def _watched(self, plan: Plan, extent: int, watchers: Sequence[LayerHook] = ()) -> Tensor:
+    def _recorded_run(self, plan: Plan, extent: int, watchers: Sequence[LayerHook] = ()) -> Tensor:
         logits = self._run(plan, extent, watchers)
         cache = self.engine.cache
         held = sum(len(segment.kv.slots) for segment in cache.segments()) * self.engine.bytes_per_token

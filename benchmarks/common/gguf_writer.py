@@ -1,4 +1,4 @@
-"""A Llama of transformers as a GGUF file with 8-bit weights, for llama.cpp. Without a tokenizer: peers exchange token ids."""
+"""Writes a transformers Llama as a GGUF file with 8-bit weights for llama.cpp, without a tokenizer, since peers use token ids."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ BLOCK = 32  # weights that share a scale
 
 
 def write_q8(model: PreTrainedModel, file: Path) -> None:
-    """Every matrix in Q8_0, the rest in float32; the file appears when it is whole.
+    """Write matrices in Q8_0 and other tensors in float32. The file appears only when it is complete.
 
     Raises
     ------
     UnsupportedModel
-        If the model is no plain Llama, or its width is no multiple of 32.
+        If the model is not a plain Llama, or its width is not a multiple of 32.
     """
     config: Any = model.config
     if config.model_type != "llama":
-        raise UnsupportedModel(f"a GGUF file is written of llama models only, this one is {config.model_type}")
+        raise UnsupportedModel(f"only llama models can be written as GGUF, this model is {config.model_type}")
     if config.hidden_size % BLOCK or config.intermediate_size % BLOCK:
         raise UnsupportedModel(f"8-bit blocks of {BLOCK} weights do not fit a width of {config.hidden_size}")
     part = file.with_suffix(".part")
@@ -67,7 +67,7 @@ def _head_width(config: Any) -> int:
 
 
 def _tensors(model: PreTrainedModel) -> list[tuple[str, np.ndarray]]:
-    """Under llama.cpp's names; it pairs the dimensions that turn together side by side, transformers half a head apart."""
+    """Tensors by llama.cpp's names. RoPE pairs are neighbours in llama.cpp, and half a head apart in transformers."""
     config: Any = model.config
     weights = {name: tensor.float().numpy() for name, tensor in model.state_dict().items()}
     found = [

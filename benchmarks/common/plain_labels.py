@@ -1,4 +1,4 @@
-"""Label probabilities from plain forward passes: each whole label after the question, one at a time, without any cache."""
+"""Label probabilities from plain forward passes: each whole label after the question, one at a time, without a cache."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from transformers import PreTrainedTokenizerBase
 
 
 class PlainLabels(NamedTuple):
-    """``shares``: of each label, summing to 1. ``outside``: probability of any other text after the question."""
+    """``shares``: probability of each label; they sum to 1. ``outside``: probability of other texts after the question."""
 
     shares: list[float]
     outside: float
 
 
 LogProbs = Callable[[Sequence[int]], torch.Tensor]
-"""Log-probabilities ``[T, V]`` of the token after each token of a text, in double precision, from one plain pass."""
+"""Returns log-probabilities ``[T, V]`` of the token after each token of a text, in double precision, from one plain pass."""
 
 
 def plain_labels(
@@ -31,9 +31,9 @@ def plain_labels(
 ) -> PlainLabels:
     """The probabilities of labels after ``path`` and a question.
 
-    A label is spelt as it is given; a space stands before it unless the question ends in white space, and may be missing unless
-    the question ends in a letter or digit. Question and label are tokenised together with ``encode``. Where that changes
-    tokens of the question, probabilities are those given the question's text.
+    If the question ends in white space, a spelling is the label itself. If it ends in a letter or digit, the spelling has a
+    space before the label. Otherwise both count. Question and label are tokenised together with ``encode``. If that changes
+    tokens of the question, probabilities are conditional on the question's text.
     """
     after = question[-1]
     spaces = [""] if after.isspace() else [" "] if after.isalnum() else ["", " "]

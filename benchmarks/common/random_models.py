@@ -26,7 +26,7 @@ SHAPES: dict[str, dict[str, Any]] = {
 
 
 def random_model(shape: str, device: str = "cpu", dtype: str = "float32") -> PreTrainedModel:
-    """A Llama of that shape with random weights, made where it will run."""
+    """A Llama of a shape with random weights, created on its device."""
     config = LlamaConfig(max_position_embeddings=8192, bos_token_id=None, eos_token_id=None, **SHAPES[shape])
     torch.manual_seed(0)
     with torch.device(device):
@@ -35,7 +35,7 @@ def random_model(shape: str, device: str = "cpu", dtype: str = "float32") -> Pre
 
 
 def word_tokenizer(vocabulary: int) -> PreTrainedTokenizerFast:
-    """Every token is a word with its space in front, so that a text of n words has n tokens."""
+    """A tokenizer whose tokens are words with the space before, so that a text of n words has n tokens."""
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 
     words = ["<unk>", *(f" {label}" for label in LABELS)]

@@ -1,4 +1,4 @@
-"""What every benchmark shares: the option for a quick run, the environment, and one JSON object at the end."""
+"""The report of a benchmark: figures and environment, printed as lines and as one JSON object."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ Quick = Annotated[bool, typer.Option("--quick", help="finish within a minute")]
 
 @dataclass(frozen=True)
 class Report:
-    """What a benchmark found.
+    """The result of a benchmark.
 
     Attributes
     ----------
     figures : dict
-        Numbers, verdicts and lists by name; nested ones are printed under dotted names.
+        Numbers, verdicts and lists by name; nested figures are printed under dotted names.
     environment : dict
-        What the figures depend on beside the machine and the versions, such as the device.
+        Facts that figures depend on besides machine and versions, such as the device.
     """
 
     figures: dict[str, Any]
     environment: dict[str, Any] = field(default_factory=dict)
 
     def show(self, name: str, json_only: bool) -> None:
-        """Print a line a figure unless ``json_only``, then the JSON object."""
+        """Print one line for each figure (not with ``json_only``), then the JSON object."""
         figures = flat(self.figures)
         if not json_only:
             for key, value in figures.items():
@@ -40,7 +40,7 @@ class Report:
 
 
 def environment() -> dict[str, Any]:
-    """Machine and versions a figure depends on."""
+    """Machine and versions that figures depend on."""
     import torch
 
     return {

@@ -1,4 +1,4 @@
-"""Shapes of search trees: read from a file of recorded ones, or made up in their likeness."""
+"""Shapes of search trees: recorded in a file, or synthetic ones like them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ BRANCHES = 10
 
 
 class Shape(BaseModel):
-    """A tree: ``parent[i]`` < i, -1 for the root; ``tokens[i]`` that node i adds to its path."""
+    """A tree. ``parent[i]`` < i, -1 for the root; ``tokens[i]``: tokens that node i adds to its path."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     parent: tuple[int, ...] = Field(min_length=1)
@@ -24,12 +24,14 @@ class Shape(BaseModel):
         if len(self.parent) != len(self.tokens) or min(self.tokens) < 1:
             raise ValueError("every node needs a parent and at least one token")
         if self.parent[0] != -1 or not all(0 <= p < n for n, p in enumerate(self.parent) if n):
-            raise ValueError("the first node is the root, with parent -1; every other comes after its parent")
+            raise ValueError(
+                "the first node must be the root, with parent -1; other nodes must come after their parents"
+            )
         return self
 
     @property
     def children(self) -> list[list[int]]:
-        """Of every node."""
+        """Children of every node."""
         found: list[list[int]] = [[] for _ in self.parent]
         for node, parent in enumerate(self.parent[1:], 1):
             found[parent].append(node)
@@ -37,7 +39,7 @@ class Shape(BaseModel):
 
     @property
     def depths(self) -> list[int]:
-        """Of every node; 0 for the root."""
+        """Depth of every node; 0 for the root."""
         return self._summed([0] + [1] * (len(self.parent) - 1))
 
     @property
@@ -47,7 +49,7 @@ class Shape(BaseModel):
 
     @property
     def copies(self) -> int:
-        """Tokens of all branches, each with a copy of its whole path."""
+        """Tokens if every branch has a copy of its whole path."""
         return sum(path for path, below in zip(self.paths, self.children, strict=True) if not below)
 
     def _summed(self, values: list[int] | tuple[int, ...]) -> list[int]:
@@ -58,7 +60,7 @@ class Shape(BaseModel):
 
 
 class Kind(NamedTuple):
-    """Trees of a task: tokens of the prompt, range of tokens of a thought, and one of these numbers of levels."""
+    """Synthetic trees of a task: tokens of the prompt, range of tokens of a thought, possible numbers of levels."""
 
     prompt: int
     thought: tuple[int, int]
@@ -79,7 +81,7 @@ def recorded(file: Path) -> dict[str, list[Shape]]:
 
 
 def synthetic(count: int, seed: int = 0) -> dict[str, list[Shape]]:
-    """``count`` trees a task: one thought of a level is expanded into ten."""
+    """``count`` trees a task. On each level, one thought is expanded into ten."""
     return {
         task: [_grown(kind, random.Random(f"{seed} {task} {n}")) for n in range(count)]
         for task, kind in SYNTHETIC.items()

@@ -1,4 +1,4 @@
-"""Independent measurements in processes of their own, as many at once as there are cores, one thread each."""
+"""Independent measurements in separate processes: one for each core, with one thread each."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ R = TypeVar("R")
 
 
 class Workers:
-    """What measures at once."""
+    """Processes that run measurements in parallel."""
 
     def __init__(self, pool: ProcessPoolExecutor) -> None:
         self._pool = pool
@@ -27,7 +27,7 @@ class Workers:
 
 @contextmanager
 def workers() -> Iterator[Workers]:
-    """Processes, until they are not needed any more."""
+    """Context of a pool of processes."""
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(os.cpu_count(), spawn, torch.set_num_threads, (1,)) as pool:
         yield Workers(pool)

@@ -1,6 +1,6 @@
-"""Accuracy against memory in searches: the same problems under full retention and under everything that holds less.
+"""Accuracy and memory of searches: the same problems under full retention and under settings that hold less KV.
 
-A search is alone on its engine, one after the other and each from a cold cache, so that what is resident is that search's.
+Searches run one after the other, each with an empty cache, so all resident KV belongs to one search.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ TREE: dict[str, CompressionPolicy] = {
     "arborkv_lossy": ArborKV(rehydrate=False),
     "arborkv_lossy_tail2": ArborKV(rehydrate=False, tail=2),
 }
-WITHIN = 1  # solved problems of those of one seed
+WITHIN = 1  # tolerated loss of solved problems, for each seed
 ROOM = 1 << 14  # tokens: several times what a search needs
 
 
 @dataclass(frozen=True)
 class Setting:
-    """How KV is kept. ``tokens``: of the engine's budget, None: more than any search needs, see :data:`ROOM`."""
+    """A setting for KV. ``tokens``: size of the KV budget; None: more than any search needs (:data:`ROOM`)."""
 
     name: str
     level: str = ""
@@ -44,12 +44,12 @@ class Setting:
 
     @property
     def key(self) -> str:
-        """What its figures are called."""
+        """The name of the setting in figures."""
         return f"{self.name}.{self.level}" if self.level else self.name
 
 
 class SearchRun(NamedTuple):
-    """One search: whether right, tokens resident at its peak, rows computed again, nodes, how many are not exact, its end."""
+    """One search: whether it is right, peak of resident tokens, rows computed again, nodes, nodes that are not exact, its end."""
 
     right: bool
     peak: int
@@ -60,7 +60,7 @@ class SearchRun(NamedTuple):
 
 
 class Curves:
-    """All settings on some problems, each searched once for every seed. ``suite``: games or thoughts."""
+    """All settings on some problems, with one search for each seed. ``suite``: games or thoughts."""
 
     def __init__(self, suite: str, problems: Sequence[str], seeds: int = 1) -> None:
         self.suite = suite
@@ -70,16 +70,16 @@ class Curves:
 
     @property
     def full(self) -> list[SearchRun]:
-        """With everything retained."""
+        """The searches under full retention."""
         return self.found[FULL]
 
     @property
     def peak(self) -> float:
-        """Tokens that full retention holds at its peak, the mean over searches."""
+        """Peak of resident tokens under full retention, as mean over searches."""
         return fmean(search.peak for search in self.full)
 
     def figures(self) -> dict[str, Any]:
-        """The curve, and what each policy saves where it solves as much."""
+        """The curve, and the saving of each policy at equal accuracy."""
         best = {setting.name: self._best(setting.name) for setting in self.found if setting != FULL}
         points = {f"curve.{self.suite}.{setting.key}": self._point(found) for setting, found in self.found.items()}
         saved = {
@@ -103,7 +103,7 @@ class Curves:
         }  # fmt: skip
 
     def _best(self, name: str) -> dict[str, float]:
-        """Of a policy, where it holds least among the settings that solve as much as full retention, but for one problem."""
+        """The setting of a policy with the least KV that solves at most one problem less than full retention."""
         best = {"peak_reduction": 1.0, "solved_delta": 0.0}
         for setting, found in self.found.items():
             delta = (sum(search.right for search in found) - sum(search.right for search in self.full)) / len(
@@ -119,7 +119,7 @@ FULL = Setting("full")
 
 
 def run(wanted: Sequence[tuple[Curves, Setting]], workers: Workers) -> None:
-    """Search every problem of each in that setting."""
+    """Search every problem in each setting."""
     which = [(curves, setting, seed) for curves, setting in wanted for seed in curves.seeds]
     found = workers.each(searches, [(curves.suite, curves.problems, seed, setting) for curves, setting, seed in which])
     for (curves, setting, _), each in zip(which, found, strict=True):
@@ -127,7 +127,7 @@ def run(wanted: Sequence[tuple[Curves, Setting]], workers: Workers) -> None:
 
 
 def tree_settings(peak: float, shares: Mapping[str, Sequence[float]]) -> list[Setting]:
-    """Settings whose engine holds a share of what full retention holds, by the name of who keeps to it."""
+    """Settings with a KV budget of a share of the peak of full retention, by name of the policy."""
     return [
         Setting(
             name,
@@ -142,7 +142,7 @@ def tree_settings(peak: float, shares: Mapping[str, Sequence[float]]) -> list[Se
 
 
 def path_settings(budgets: Sequence[int], recent: int, pinned: bool = True) -> list[Setting]:
-    """Settings in which a path holds so many tokens beside its recent ones."""
+    """Settings in which a path keeps a budget of tokens besides its recent ones."""
     return [
         Setting(
             policy.name if pinned else f"{policy.name}_unpinned",
@@ -160,13 +160,13 @@ def searches(suite: str, problems: Sequence[str], seed: int, setting: Setting) -
         found = [search(suite, problem, seed, engine) for problem in problems]
         if setting.tokens is None and engine.cache.residency.evicted_tokens:
             raise RuntimeError(
-                f"{engine.cache.residency.evicted_tokens} tokens were evicted, though there should be room for all"
+                f"{engine.cache.residency.evicted_tokens} tokens were evicted, although the budget has room for all"
             )
     return found
 
 
 def open_engine(suite: str, setting: Setting) -> TransformersEngine:
-    """The suite's model on an engine with that setting."""
+    """An engine on the suite's model with a setting."""
     make = load_engine if suite == "games" else pressure_thoughts.engine
     with make() as other:
         size = other.bytes_per_token
@@ -174,7 +174,7 @@ def open_engine(suite: str, setting: Setting) -> TransformersEngine:
 
 
 def search(suite: str, problem: str, seed: int, engine: TransformersEngine) -> SearchRun:
-    """Search one problem on a cold engine, with nothing audited: that takes room, too."""
+    """Search one problem on an engine with an empty cache, without audits, since these need room."""
     engine.clear()
     pool = engine.cache.residency.pool
     pool.peak = pool.used
@@ -186,7 +186,7 @@ def search(suite: str, problem: str, seed: int, engine: TransformersEngine) -> S
         }  # fmt: skip
     try:
         result = solve(problem=problem, engine=engine, seed=seed, rksc=RKSC(audit=0), **how)
-    except CacheError:  # there is no room for it
+    except CacheError:  # no room for the search
         return SearchRun(False, pool.peak, 0, 0, 0, False)
     return SearchRun(
         result.correct is True, pool.peak, result.ledger.recomputed_tokens, len(result.tree),

@@ -1,8 +1,8 @@
-"""Drafts on reduced KV, verified on all of it: whether all comes out the same, what is accepted, and what fits where.
+"""Lossless drafts on compressed KV, verified on full KV: equality of output, accepted drafts, and memory.
 
-Two kinds of work for every policy: searches with long thoughts (``pressure_thoughts``), whose trees are compared node by node,
-and chains of the embedded model, sampled and greedy. Each runs with more room than it needs, for the passes it takes, and
-within a quarter of what full retention needs, with the offload tier.
+Two kinds of work run under every policy: searches with long thoughts (`thoughts`), whose trees are compared node by node, and
+chains of the embedded model, sampled and greedy. Each runs once with ample room, to count passes, and once within a quarter of
+the KV of full retention, with the offload tier.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from rksc_tot.policies.compression.random_attention import RandomAttention
 from rksc_tot.policies.compression.snapkv import SnapKV
 from rksc_tot.policies.compression.streaming_llm import Streaming
 
-SHARE = 4  # what full retention needs is so many times the budget
+SHARE = 4  # KV of full retention over the budget
 SAMPLED, NEW = 8, 48  # branches and tokens of a chain
 PATHS = {
     "searches": {"budget": 32, "recent": 16},
     "chains": {"budget": 12, "recent": 4},
 }
 POLICIES = ("random_attention", "random_attention_one_set", "snapkv", "streaming", "arborkv", "identity")
-"""``identity``: a budget that no path reaches."""
+"""``identity``: a budget above the length of all paths."""
 
 
 class DraftedWork(NamedTuple):
-    """What came out, and what it took. ``branches``: in it. ``tokens``: they wrote."""
+    """The output of some work, and its cost. ``branches``: number of branches. ``tokens``: their tokens."""
 
     out: list[Any]
     branches: int
@@ -50,7 +50,7 @@ class DraftedWork(NamedTuple):
 
 
 def policy(name: str, work: str) -> CompressionPolicy:
-    """A policy with a budget that bites in that work."""
+    """A policy with a budget that is too small for that work."""
     settings: dict[str, Any] = dict(PATHS[work])
     if name == "arborkv":
         return ArborKV(tail=2)
@@ -65,7 +65,7 @@ def policy(name: str, work: str) -> CompressionPolicy:
 def carry_out(
     work: str, problems: Sequence[str], keep: CompressionPolicy | None, bytes_of_kv: int | None
 ) -> DraftedWork:
-    """Do all of it, with a policy that drafts, or without one."""
+    """Run all work, with a drafting policy or without one."""
     options: dict[str, Any] = {} if bytes_of_kv is None else {"kv_budget": bytes_of_kv, "offload": "cpu"}
     if keep is not None:
         options |= {"compress": keep, "lossless": Lossless()}
@@ -93,7 +93,7 @@ def searches(engine: TransformersEngine, problems: Sequence[str]) -> tuple[list[
 
 
 def chains(engine: TransformersEngine, problems: Sequence[str]) -> tuple[list[Any], int, int, list[Ledger]]:
-    """For each puzzle some sampled branches and a greedy one, from its first step to the end of the text."""
+    """For each puzzle, some sampled branches and a greedy one, from the first step to the end of the text."""
     account = Account()
     requests = [
         GenerateRequest(
@@ -129,7 +129,7 @@ def compared(name: str, work: str, problems: Sequence[str]) -> dict[str, Any]:
 
 
 def figures(found: dict[tuple[str, str], dict[str, Any]]) -> dict[str, Any]:
-    """What is said of all of it; ``found`` by policy and kind of work."""
+    """The figures of all work; ``found`` by policy and kind of work."""
     names = dict.fromkeys(name for name, _ in found)
     by_policy = {name: [each for (policy, _), each in found.items() if policy == name] for name in names}
 
@@ -157,11 +157,11 @@ WAYS: dict[str, dict[str, Any]] = {
     "arborkv_offload": {"compress": ArborKV(), "offload": "cpu"},
     "lossless_offload": {"compress": policy("random_attention", "searches"), "lossless": True, "offload": "cpu"},
 }
-"""How a search may be made to fit. ``nothing``: only what it has pruned goes."""
+"""Settings that fit a search into a budget. ``nothing``: only pruned thoughts are dropped."""
 
 
 def within(problem: str, workers: Workers) -> dict[str, Any]:
-    """A search that needs four times the budget: what becomes of it without any of this, and with it."""
+    """A search that needs four times the budget, under each of these settings."""
     [(wanted, needs)] = workers.each(alone, [(problem, {})])
     budget = int(needs["held_bytes"]) // SHARE
     found = workers.each(alone, [(problem, options | {"kv_budget": budget}) for options in WAYS.values()])
@@ -178,7 +178,7 @@ def within(problem: str, workers: Workers) -> dict[str, Any]:
 
 
 def alone(problem: str, options: dict[str, Any]) -> tuple[object, dict[str, Any]]:
-    """The tree, and the bytes, of one search on an engine of its own."""
+    """The tree and the bytes of one search, alone on its engine."""
     with pressure_thoughts.engine(**options) as engine:
         watch = Watch(engine)
         finished, tree, ledger = True, None, Ledger()

@@ -1,19 +1,19 @@
-"""What sharing saves, and what a budget costs: recorded search trees replayed through cache and eviction, without a model.
+"""Savings of KV sharing and cost of a KV budget: recorded search trees replayed through cache and eviction, without a model.
 
-``python -m benchmarks memory [--trees FILE] [--json] [--quick]``; without a file the trees are made up.
+``python -m benchmarks memory [--trees FILE] [--json] [--quick]``. Without a file, trees are synthetic.
 
-A replay is a breadth-first search. Every thought of a level is generated from its parent, whose path is computed where it is
-not resident; then every thought of the level is visited to be scored, in the same order; then those the recorded search did
-not expand are given back, and the others are expanded. Budgets are shares of what the tree takes with nothing evicted, but
-at least its longest path. The same replay runs under every policy.
+A replay is a breadth-first search. On each level, every thought is generated from its parent, whose path is computed if it is not
+resident. Then all thoughts of the level are visited for scoring, in the same order. Then thoughts that the recorded search did
+not expand are released, and the others are expanded. Budgets are shares of the peak without eviction, but at least the longest
+path. The same replay runs under every policy.
 
-The files hold no scores. They are drawn, between 0 and 1, so that a thought that was expanded scores above one that was not with
-a stated probability (the AUC); ``recomputed_by_auc`` shows what that matters to RSBCM, the only policy that looks at scores.
-``if_kept``: the same, but that no thought is given back before the end, as in a search that may return to any.
+The files have no scores. Scores between 0 and 1 are drawn so that an expanded thought scores above one that was not expanded with
+a given probability (the AUC). ``recomputed_by_auc`` shows the effect on RSBCM, the only policy that uses scores. ``if_kept``: the
+same replay without releasing thoughts before the end, as in a search that may return to any thought.
 
-What to expect. While a level is scored, the least recently used thought is the one that is scored next: lru evicts what is
-about to be visited, RSBCM what has been scored already, however well. Where all thoughts are kept, RSBCM keeps those of high
-score to which nobody returns, at the expense of the path that grows, and lru is the better choice.
+Expected results. While a level is scored, the least recently used thought is the next to be scored. So lru evicts thoughts that
+are about to be visited, while RSBCM evicts thoughts that have been scored. If all thoughts are kept, RSBCM keeps thoughts of high
+score that are never visited again, at the expense of the growing path, and lru is better.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from rksc_tot.policies.eviction.base import EVICTION
 POLICIES = ("rsbcm", "lru", "lfu", "random", "none")
 SHARES = (0.25, 0.5, 0.75)
 AUCS = (0.5, 0.8, 1.0)
-SHARE, AUC = 0.5, 0.8  # where nothing else is said
+SHARE, AUC = 0.5, 0.8  # defaults
 
 
 class Bill(NamedTuple):
-    """Tokens computed again, most tokens resident, and whether the search came to its end."""
+    """Tokens computed again, peak of resident tokens, and whether the search finished."""
 
     recomputed: int
     peak: int
@@ -50,7 +50,7 @@ class Bill(NamedTuple):
 
 
 def visit(tree: PrefixTree, at: Segment) -> int:
-    """Make a path resident, as the engine does; returns how many tokens were computed again."""
+    """Make a path resident like the engine; returns the number of tokens computed again."""
     again = 0
     tree.residency.pin(at)
     try:
@@ -93,7 +93,7 @@ def replay(shape: Shape, scores: Sequence[float], policy: str, budget: int, kept
 
 
 def drawn_scores(shape: Shape, auc: float, rng: random.Random) -> list[float]:
-    """Scores in 0..1: two normal distributions as far apart as the AUC asks, through the normal distribution function."""
+    """Scores in 0..1: two normal distributions at the distance that gives the AUC, mapped by the normal distribution function."""
     normal = NormalDist()
     apart = math.sqrt(2) * normal.inv_cdf(auc) if auc < 1 else 12.0
     return [normal.cdf(rng.gauss(0, 1) + apart * (0.5 if below else -0.5)) for below in shape.children]
@@ -114,7 +114,7 @@ def measured_auc(shapes: Sequence[Shape], scores: Sequence[Sequence[float]]) -> 
 
 
 def overruns(policy: str, operations: int, seed: int = 0, limit: int = 60) -> int:
-    """Slots over the budget, summed over random operations; counted segment by segment, not asked of the pool."""
+    """Slots over the budget, summed over random operations; counted segment by segment, independent of the pool."""
     rng = random.Random(f"{seed} {policy}")
     tree = PrefixTree(SlotPool(limit), EVICTION.make(policy))
     held: list[tuple[Segment, bool]] = []
@@ -153,7 +153,7 @@ def overruns(policy: str, operations: int, seed: int = 0, limit: int = 60) -> in
 
 
 class Replays:
-    """All replays of some trees; ``over`` counts the slots by which any of them exceeded its budget."""
+    """All replays of some trees. ``over``: slots by which replays exceeded their budgets."""
 
     def __init__(self, tasks: dict[str, list[Shape]]) -> None:
         self.shapes = [(task, shape) for task, shapes in tasks.items() for shape in shapes]
@@ -164,7 +164,7 @@ class Replays:
         self.over = 0
 
     def copies_over_peak(self) -> dict[str, float]:
-        """Mean over the trees of a task: slots of per-branch copies to the most that the cache held, nothing evicted."""
+        """Slots of per-branch copies over the peak of the cache without eviction, as mean over the trees of a task."""
         ratios: dict[str, list[float]] = {}
         for (task, shape), scores in zip(self.shapes, self.scores[AUC], strict=True):
             bill = replay(shape, scores, "none", sum(shape.tokens))
@@ -174,7 +174,7 @@ class Replays:
     def recomputed(
         self, policy: str, share: float = SHARE, auc: float = AUC, kept: bool = False
     ) -> tuple[Counter[str], int]:
-        """Tokens computed again, by task, and how many searches did not come to their end."""
+        """Tokens computed again, by task, and the number of unfinished searches."""
         again: Counter[str] = Counter()
         unfinished = 0
         for (task, shape), scores in zip(self.shapes, self.scores[auc], strict=True):

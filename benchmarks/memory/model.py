@@ -1,7 +1,7 @@
-"""A real model on long paths: how far its next-token distributions on reduced KV are from those on all of it.
+"""A real model on long paths: the next-token distribution on compressed KV compared with that on full KV.
 
-The model writes texts on full KV. Each policy then reads these same texts, :data:`RECENT` tokens at a time, reducing as it
-goes, so that every policy is asked about the same paths; after each part its distribution is compared with the full one.
+The model generates texts on full KV. Each policy then reads the same texts, :data:`RECENT` tokens at a time, and compresses the
+KV after each part. After each part the next-token distribution is compared with the one on full KV.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ NEW, RECENT = 384, 32
 BUDGETS = (96, 160)
 OTHERS = ("snapkv", "snapkv_kernel1", "streaming")
 RESAMPLED = 2000
-DRAFTED, BESIDE = 128, 8  # tokens of the texts that are drafted; kept of them, besides as many recent ones
+DRAFTED, BESIDE = 128, 8  # tokens of drafted texts; kept tokens, besides an equal number of recent ones
 
 
 def figures(model: str, quick: bool) -> dict[str, Any]:
-    """Of every policy at every budget, the prompt pinned or not; and what is accepted of its drafts."""
+    """The figures of every policy at every budget, with the prompt pinned or not, and the acceptance of its drafts."""
     tasks, new, budgets = (TASKS[:2], 256, BUDGETS[:1]) if quick else (TASKS, NEW, BUDGETS)
     with load_engine(model) as engine:
         prompts: list[Prompt] = [_prompt(engine, task) for task in tasks]
@@ -64,7 +64,7 @@ def figures(model: str, quick: bool) -> dict[str, Any]:
 async def read(
     engine: TransformersEngine, prompts: Sequence[Prompt], texts: Sequence[Sequence[int]]
 ) -> list[list[tuple[int, Tensor]]]:
-    """Of each text, after each part: tokens so far, and the log-probabilities of the next one ``[V]``."""
+    """For each text, after each part: number of tokens so far, and log-probabilities of the next token ``[V]``."""
     account = Account()
     handles = [engine.open(prompt, account) for prompt in prompts]
     seen: list[list[tuple[int, Tensor]]] = [[] for _ in texts]
@@ -83,7 +83,7 @@ async def read(
 
 
 def _two_tokens(handle: object) -> GenerateRequest:
-    """The first is drawn from what is compared; before the second one the path is brought down."""
+    """Two tokens: the first is drawn from the compared distribution; the path is compressed before the second."""
     return GenerateRequest(handle, stream_keys(range(1), "read"), Sampling(temperature=0), 2)
 
 
@@ -103,9 +103,10 @@ def _written(
 
 
 def findings(far: dict[tuple[str, bool, int], list[list[float]]], budgets: Sequence[int]) -> dict[str, Any]:
-    """The claims of Random Attention, held against the KL at the same positions, text by text.
+    """The claims of Random Attention, compared with the KL at the same positions, text by text.
 
-    ``further.WHO.BUDGET``: mean KL of ``random_attention`` less that of WHO, nats, with its interval: 95 % of resampled texts.
+    ``further.NAME.BUDGET``: mean KL of ``random_attention`` minus that of the policy, in nats, with its 95 % interval over
+    resampled texts.
     """
     found: dict[str, Any] = {}
     said = []
@@ -129,7 +130,7 @@ def findings(far: dict[tuple[str, bool, int], list[list[float]]], budgets: Seque
 
 
 def further(ours: Sequence[Sequence[float]], theirs: Sequence[Sequence[float]]) -> dict[str, float]:
-    """How much larger ours are in the mean than theirs, each beside its own; the interval is of resampling texts."""
+    """Mean of ours minus theirs, paired by position, with an interval by resampling texts."""
     apart = [[a - b for a, b in zip(*pair, strict=True)] for pair in zip(ours, theirs, strict=True) if pair[0]]
     rng = random.Random(0)
     means = sorted(fmean(chain.from_iterable(rng.choices(apart, k=len(apart)))) for _ in range(RESAMPLED))
@@ -143,30 +144,30 @@ Pair = tuple[Tensor, Tensor]
 def _pairs(
     whole: Sequence[Sequence[tuple[int, Tensor]]], seen: Sequence[Sequence[tuple[int, Tensor]]], since: int
 ) -> list[list[Pair]]:
-    """Of each text, the full and the reduced distributions where the path is longer than what is kept of it."""
+    """For each text, the full and the compressed distributions where the path is longer than its kept tokens."""
     return [
-        [(full, reduced) for (tokens, full), (_, reduced) in zip(text, other, strict=True) if tokens > since]
+        [(full, compressed) for (tokens, full), (_, compressed) in zip(text, other, strict=True) if tokens > since]
         for text, other in zip(whole, seen, strict=True)
     ]
 
 
-def _divergence(full: Tensor, reduced: Tensor) -> float:
-    """KL(full || reduced), nats."""
-    return float((full.exp() * (full - reduced)).sum())
+def _divergence(full: Tensor, compressed: Tensor) -> float:
+    """KL(full || compressed) in nats."""
+    return float((full.exp() * (full - compressed)).sum())
 
 
 def _compared(texts: Sequence[Sequence[Pair]]) -> dict[str, float]:
-    """The mean KL, and how often the likeliest token is the same."""
+    """The mean KL, and the share of positions with the same likeliest token."""
     pairs = list(chain.from_iterable(texts))
     return {
         "kl": round(fmean(_divergence(*pair) for pair in pairs), 4),
-        "same_likeliest": round(fmean(int(full.argmax()) == int(reduced.argmax()) for full, reduced in pairs), 4),
+        "same_likeliest": round(fmean(int(full.argmax()) == int(compressed.argmax()) for full, compressed in pairs), 4),
         "positions": len(pairs),
     }
 
 
 def _lossless(model: str, prompts: Sequence[Prompt], new: int) -> dict[str, Any]:
-    """Sampled and greedy, drafted by every policy that holds paths, with room for little more than the longest prompt."""
+    """Lossless drafts, sampled and greedy, under every path policy, with room for little more than the longest prompt."""
     with load_engine(model) as engine:
         account = Account()
         budget = max(engine.open(prompt, account).length for prompt in prompts) + BESIDE

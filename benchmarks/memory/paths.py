@@ -1,7 +1,7 @@
-"""One long path on the model of ``pressure_recall``: which facts are still known at the end, by how often they are stated.
+"""One long path on the hand-written model of `recall`: which facts are still known at the end, by how often they are stated.
 
-The model writes some 300 tokens and is then asked for six facts: one of the prompt that was never read before, one stated once at
-the beginning, and four stated again every 16 to 128 lines.
+The model generates some 300 tokens and is then asked for six facts: one of the prompt that was never read before, one stated once
+at the beginning, and four stated again every 16 to 128 lines.
 """
 
 from __future__ import annotations
@@ -41,31 +41,31 @@ POLICIES: dict[str, tuple[type[RandomAttention | SnapKV | Streaming], dict[str, 
 
 
 class Told(NamedTuple):
-    """What came out under one policy: of each kind, how many problems it was right in; tokens a path held at its peak."""
+    """Results under one policy: right answers by kind of fact, and peak tokens of a path."""
 
     right: dict[str, int]
     of: int
     peak: float
 
     def shares(self) -> dict[str, float]:
-        """Of each kind."""
+        """Share of right answers for each kind."""
         return {kind: round(right / self.of, 4) for kind, right in self.right.items()}
 
 
 def script() -> Script:
-    """Facts are taken over from the prompt in the first lines, and those that are due are stated again."""
+    """The first lines state facts of the prompt; later lines state facts again when they are due."""
     kept = [f"p{n}" for n in range(STATED)]
     names = [*kept, *KINDS[1:]]
     lines = [RecallLine(), *(RecallLine(kept[n], kind) for n, kind in enumerate(KINDS[1:]))]
     while len(lines) < LINES:
-        due = [f"every_{every}" for every in EVERY if len(lines) % every == every // 2]  # never two in one line
+        due = [f"every_{every}" for every in EVERY if len(lines) % every == every // 2]  # never two facts in one line
         lines.append(RecallLine(due[0], due[0]) if due else RecallLine())
     asked = [kept[-1], *KINDS[1:]]
     return Script([*lines, *(RecallLine(name, name) for name in asked), RecallLine()], names, DIGITS)
 
 
 def write(compress: CompressionPolicy | None, problems: int, **options: Any) -> Told:
-    """Have the model write a path for each problem, all at once, without chance."""
+    """Generate a path for each problem, all at once, greedily."""
     written, account, rng = script(), Account(), random.Random("long paths")
     last = line(len(written.lines) - 1)
     right = dict.fromkeys(KINDS, 0)
@@ -89,7 +89,7 @@ def write(compress: CompressionPolicy | None, problems: int, **options: Any) -> 
 
 
 def figures(problems: int, budgets: Sequence[int], workers: Workers) -> dict[str, Any]:
-    """All policies at all budgets, the prompt pinned or not."""
+    """The figures of all policies at all budgets, with the prompt pinned or not."""
     which = list(product(POLICIES, budgets, (True, False)))
     whole, *told = workers.each(write, [(None, problems), *((policy(*each), problems) for each in which)])
     found: dict[str, Any] = {"full_tokens.paths": whole.peak, "curve.paths.full": _point(whole, whole)}
@@ -101,13 +101,13 @@ def figures(problems: int, budgets: Sequence[int], workers: Workers) -> dict[str
 
 
 def policy(name: str, budget: int, pinned: bool) -> CompressionPolicy:
-    """A policy by the name it has in the figures."""
+    """A policy by its name in the figures."""
     kind, settings = POLICIES[name]
     return kind(budget=budget, recent=RECENT, pin_prompt=pinned, **settings)
 
 
 def _point(told: Told, whole: Told) -> dict[str, Any]:
-    """Questions of all kinds but what was stated once, each on its own."""
+    """A point of the curve over all kinds of facts except those stated once."""
     right, asked = sum(told.right[kind] for kind in KINDS if kind != "once"), told.of * (len(KINDS) - 1)
     low, high = wilson(right, asked)
     return {

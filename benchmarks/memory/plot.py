@@ -1,4 +1,4 @@
-"""Accuracy against memory, drawn from what ``pressure`` found.
+"""A plot of accuracy and memory, from the figures of ``pressure``.
 
 ``python -m benchmarks.memory.plot FIGURES.json OUT.svg``
 """
@@ -27,11 +27,11 @@ COLOURS = {
 WIDTH, HEIGHT = 330, 260  # of a panel's axes
 LEFT, TOP, GAP = 48, 40, 62
 LEGEND = 210
-ASIDE = 2.0  # by which neighbouring curves are shifted, so that points of equal memory are seen
+SHIFT = 2.0  # of neighbouring curves, so that points of equal memory are visible
 
 
 class Point(NamedTuple):
-    """Shares, 0..1: KV at the peak of that of full retention, and what was right, with its interval."""
+    """Shares, 0..1: peak KV over that of full retention, and right answers with their interval."""
 
     memory: float
     solved: float
@@ -40,7 +40,7 @@ class Point(NamedTuple):
 
 
 def curves(figures: Mapping[str, Any], suite: str) -> dict[str, list[Point]]:
-    """The points of each policy, the least memory first."""
+    """The points of each policy, sorted by memory."""
     found: dict[str, list[Point]] = {}
     for name in figures:
         if at := re.fullmatch(rf"curve\.{suite}\.([a-z0-9_]+)(\.[0-9%]+)?\.memory", name):
@@ -51,7 +51,7 @@ def curves(figures: Mapping[str, Any], suite: str) -> dict[str, list[Point]]:
 
 
 def draw(figures: Mapping[str, Any]) -> str:
-    """The plot, an SVG document: a panel for each kind of work; the same figures give the same bytes."""
+    """The plot, an SVG document: one panel for each kind of work. Equal figures give equal bytes."""
     panels = {suite: curves(figures, suite) for suite in SUITES}
     width = LEFT + len(SUITES) * (WIDTH + GAP) + LEGEND
     height = TOP + HEIGHT + 56
@@ -64,7 +64,7 @@ def draw(figures: Mapping[str, Any]) -> str:
         parts += [f'<g transform="translate({LEFT + n * (WIDTH + GAP)} {TOP})">', *_axes(SUITES[suite])]
         ordered = sorted(panel, key=lambda name: (list(COLOURS).index(_plain(name)), name))
         for place, name in enumerate(ordered):
-            parts += _curve(name, panel[name], ASIDE * (place - (len(ordered) - 1) / 2))
+            parts += _curve(name, panel[name], SHIFT * (place - (len(ordered) - 1) / 2))
         parts.append("</g>")
     parts += [
         f'<g transform="translate({LEFT + len(SUITES) * (WIDTH + GAP) - 20} {TOP})">',
@@ -98,9 +98,9 @@ def _axes(title: str) -> Iterator[str]:
     yield f'<text x="{WIDTH / 2}" y="{HEIGHT + 36}" text-anchor="middle">peak KV, of full retention</text>'
 
 
-def _curve(name: str, points: Sequence[Point], aside: float) -> Iterator[str]:
+def _curve(name: str, points: Sequence[Point], offset: float) -> Iterator[str]:
     colour, pinned = COLOURS[_plain(name)], _plain(name) == name
-    shift = f'transform="translate({aside:.1f} 0)"'
+    shift = f'transform="translate({offset:.1f} 0)"'
     yield f'<g stroke="{colour}" fill="{colour if pinned else "white"}" {shift}><title>{escape(name)}</title>'
     path = "L".join(f"{_x(point.memory)} {_y(point.solved)}" for point in points)
     dashes = "" if pinned else ' stroke-dasharray="4 3"'
@@ -118,18 +118,18 @@ def _legend(names: Sequence[str]) -> Iterator[str]:
         "dashed, hollow: the prompt",
         "is not pinned",
         "bars: 95 % (Wilson)",
-        "curves stand a little aside",
-        "of each other",
+        "curves are shifted a little",
+        "to stay visible",
     )
     for n, said in enumerate(notes):
         yield f'<text x="-4" y="{18 * len(names) + 20 + 16 * n}" fill="#555555">{escape(said)}</text>'
 
 
 def main(
-    figures: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="what `pressure --json` has printed")],
-    out: Annotated[Path, typer.Argument(help="the SVG to write")],
+    figures: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="output of `pressure --json`")],
+    out: Annotated[Path, typer.Argument(help="SVG file to write")],
 ) -> None:
-    """Draw accuracy against memory."""
+    """Draw the plot."""
     out.write_text(draw(json.loads(figures.read_text(encoding="utf-8"))["figures"]), encoding="utf-8")
 
 

@@ -1,59 +1,58 @@
-"""KV under pressure: how little memory is enough, what every compression policy loses, and what comes out exact all the same.
+"""Compression of KV: how little memory is enough, what every policy loses, and which settings stay exact.
 
-``python -m benchmarks pressure [--puzzles FILE --rows 901-1000] [--json] [--quick]``; without a file the games are a hundred
-held-out roots. ``--model FOLDER`` measures a real model instead, on long texts of its own (last paragraph). Nothing here is a
-time, so settings run in processes of their own, as many at once as there are cores, one thread each.
+``python -m benchmarks pressure [--puzzles FILE --rows 901-1000] [--json] [--quick]``. Without a file, the games are a hundred
+held-out roots. ``--model FOLDER`` measures a real model on long texts instead (last paragraph). No figure is a time, so settings
+run in parallel processes, one for each core, with one thread each.
 
-*Memory.* Two searches, breadth first. ``games``: game of 24 with the embedded model and its usual settings, every puzzle with
+*Memory.* Two breadth-first searches. ``games``: game of 24 with the embedded model and its usual settings, every puzzle with
 seeds 0, 1 and 2 (``--quick``: 0), 300 searches a setting. ``thoughts``: 40 problems, four levels of thoughts of 50 tokens; the
-answer recites what was drawn in each thought on its path, stated again at the end of every thought since, and a digit of the
-prompt that nothing else has read. Its model's weights were written by hand to do that and nothing else
-(``benchmarks/memory/recall.py`` says how). Every search is alone on its engine. *Full retention* evicts nothing; its peak is
-the most tokens resident at a time, scratch included, the mean over searches (``full_tokens``).
+answer recites a value drawn in each thought on its path, which the end of every later thought states again, and a digit of the
+prompt. The model of ``thoughts`` has hand-written weights (``benchmarks/memory/recall.py``). Every search runs alone on its
+engine. *Full retention* evicts nothing. Its peak is the most tokens resident at a time, scratch included, as mean over searches
+(``full_tokens``).
 
-``curve.SUITE.WHO.LEVEL``: LEVEL is the engine's KV budget, of that peak, or, of policies that hold paths, tokens of a path
-beside its last few (4 in ``games``, 16 elsewhere). ``solved`` with its Wilson interval; ``memory``: peak over that of full
-retention; ``recomputed``: tokens computed again, a search; ``inexact``: share of the nodes that say so; ``unfinished``: searches
-for which there was no room. WHO: ``arborkv`` makes whole what it reduced before it goes on, so it is exact; ``arborkv_lossy``
-does not; ``_tail2`` keeps for certain the last 2 tokens of a thought instead of 8. Without any compression policy,
-for comparison:
-``evict_rsbcm``, plain eviction, exact as well; ``evict_none`` only lets go of what the search has pruned. ``_unpinned``: the
-prompt may go, too.
+``curve.SUITE.NAME.LEVEL``: LEVEL is the engine's KV budget as a share of that peak, or, for path policies, the tokens of a path
+besides its last few (4 in ``games``, 16 elsewhere). ``solved``: with its Wilson interval. ``memory``: peak over that of full
+retention. ``recomputed``: tokens computed again, a search. ``inexact``: share of nodes with ``exact=False``. ``unfinished``:
+searches without enough room. Names: ``arborkv`` restores full KV before it continues, so it is exact; ``arborkv_lossy`` does not
+restore it; ``_tail2`` always keeps the last 2 tokens of a thought instead of 8. Without a compression policy, for comparison:
+``evict_rsbcm`` is plain eviction, which is exact; ``evict_none`` drops only pruned thoughts. ``_unpinned``: the prompt may be
+dropped as well.
 
-``peak_reduction.WHO``: peak of full retention over WHO's, at the smallest budget tried at which one puzzle fewer is solved at
-most, the mean over seeds; 1: at none. It is no more than the tightest budget that was tried. ``solved_delta.WHO``: puzzles solved
-there beyond full retention, the mean over seeds. ``thoughts.``: the same of the other search.
+``peak_reduction.NAME``: peak of full retention over the policy's peak, at the smallest budget at which at most one puzzle less is
+solved, as mean over seeds; 1: no such budget. It is at most that of the tightest budget tried. ``solved_delta.NAME``: puzzles
+solved there minus those of full retention, as mean over seeds. ``thoughts.``: the same for ``thoughts``.
 
-*What is lost.* ``paths``: the hand-written model writes 300 tokens on one path, without chance, and is then asked for a fact of
-the prompt, one stated once, and four that are stated again every 16 to 128 lines; ``solved`` counts these questions but for
-the one about what was stated once. ``recall.WHO.pinned.KIND``: share that is right at a budget of 64 tokens. ``_one_set``: one
-draw for all heads; in this model one head in four that still has a fact suffices, which is what separate draws gain by.
-``_kernel1``: attention is not smoothed over neighbours. ``finding.``: the claims of Random Attention (2609.03430), held against
-these intervals, and the first of them against those of the searches, too.
+*Recall.* ``paths``: the hand-written model generates 300 tokens on one path, greedily, and is then asked for a fact of the
+prompt, a fact stated once, and four facts stated again every 16 to 128 lines. ``solved`` counts these questions except for the
+fact stated once. ``recall.NAME.pinned.KIND``: share of right answers at a budget of 64 tokens. ``_one_set``: one draw for all
+heads; in this model one head in four with the fact is enough, so separate draws are better. ``_kernel1``: attention is not
+smoothed over neighbours. ``finding.``: the claims of Random Attention (2609.03430), compared with these intervals, and the first
+claim with those of the searches as well.
 
-*Lossless.* Every policy drafts, and all is verified: searches of ``thoughts`` node by node, and chains of the embedded model, hot
-and greedy, token by token, log-probabilities included, in fp32. ``branches``: for each policy. ``acceptance``: of drafted tokens,
-with room enough; ``_tight``: within a quarter of what full retention needs, with the offload tier, where drafts are also void
-because room was short. ``passes_saved``: of the passes over full KV; ``passes_in_all``: all passes with drafts over those
-without. ``overruns``: passes after which tokens, counted segment by segment, or the tensors they lie in exceeded the budget.
-``identity``: a policy that drops nothing.
+*Lossless.* Every policy drafts, and all drafts are verified: searches of ``thoughts`` node by node, and chains of the embedded
+model, sampled and greedy, token by token with log-probabilities, in fp32. ``branches``: number for each policy. ``acceptance``:
+share of draft tokens that are accepted, with ample room; ``_tight``: within a quarter of the KV of full retention, with the
+offload tier, where drafts are also dropped for lack of room. ``passes_saved``: share of passes over full KV. ``passes_in_all``:
+all passes with drafts over those without. ``overruns``: passes after which resident tokens, counted segment by segment, or the
+arena's tensors exceeded the budget. ``identity``: a policy that drops nothing.
 
-*Within a budget.* ``needs_bytes``: what a search of ``thoughts`` holds at its peak; it gets a quarter, ``budget_bytes``.
-``within.HOW``: whether it finishes, with the same tree. ``allocated_bytes``: of the tensors; they are made for 1024 tokens, then
-doubled, and never made larger than the budget; ``growing_bytes``: the old and the new ones together, while that lasts.
+*Within a budget.* ``needs_bytes``: peak KV of a search of ``thoughts``, which gets a quarter of it (``budget_bytes``).
+``within.METHOD``: whether the search finishes with the same tree. ``allocated_bytes``: size of the arena's tensors, which begin
+at 1024 tokens and double up to the budget. ``growing_bytes``: old and new tensors together while they grow.
 
-What to expect. What is exact has no accuracy to lose, so it goes down to where a single expansion fits no more, and costs what
-is computed again: of ``arborkv`` more than of plain eviction, since a thought that lacks some tokens is as good as gone when it
-is to be exact, unless the offload tier copies it back. Only letting go of what was pruned halves the memory of most of the
-games, not of all, so some of them do not finish then. Policies that hold paths do little for a tree of short paths: its memory is
-in its breadth. On one long path chance does best, as the paper says; where paths are short and little of them goes, attention
-knows better, and a pinned prompt that fills the budget leaves room for nothing else.
+Expected results. Exact settings lose no accuracy, so their memory goes down to a single expansion, and they pay by recomputation:
+``arborkv`` pays more than plain eviction, since a thought without some of its tokens must be computed again to be exact, unless
+the offload tier copies it back. Dropping only pruned thoughts halves the memory of most games, not of all, so some games do not
+finish at that budget. Path policies save little in a tree of short paths, whose memory is in its breadth. On one long path random
+selection is best, as the paper says. If paths are short and few tokens are dropped, attention-based policies are better, and a
+pinned prompt that fills the budget leaves no room for other tokens.
 
-*With a model.* It writes eight texts of up to 384 tokens on full KV. Each policy reads these, 32 tokens at a time, and is
-compared after each part: WHO.BUDGET has ``kl``, the mean KL(full || reduced) of the next token in nats, and
-``same_likeliest``, at as many ``positions``. ``further.WHO.BUDGET``: how much further off ``random_attention`` is than WHO
-at the same positions, nats, with the interval that resampling the texts gives; below 0 it is nearer. ``finding.``: the
-claims held against that.
+*With a model.* The model generates eight texts of up to 384 tokens on full KV. Each policy reads these texts, 32 tokens at a
+time, and is compared after each part. NAME.BUDGET has ``kl``, the mean KL(full || compressed) of the next token in nats, and
+``same_likeliest``, over ``positions`` positions. ``further.NAME.BUDGET``: the KL of ``random_attention`` minus that of the policy
+at the same positions, in nats, with an interval by resampling texts; below 0, ``random_attention`` is better. ``finding.``: the
+claims compared with these intervals.
 """
 
 from __future__ import annotations
@@ -88,7 +87,7 @@ OTHERS = ("snapkv", "snapkv_kernel1", "streaming")
 
 
 def measure(puzzles: Path | None, rows: str | None, quick: bool, workers: Workers) -> dict[str, Any]:
-    """The figures without a model of one's own."""
+    """The figures of games, thoughts and paths."""
     games = choose_problems(file=puzzles, rows=rows) if puzzles else choose_problems(held_out=True)
     curves = [
         Curves("games", games[:4] if quick else games, seeds=1 if quick else 3),
@@ -105,7 +104,7 @@ def measure(puzzles: Path | None, rows: str | None, quick: bool, workers: Worker
 
 
 def settings(curve: Curves, quick: bool) -> list[Setting]:
-    """What the problems of a curve are searched in, once it is known what full retention holds."""
+    """The settings of a curve, given the peak of full retention."""
     pinned, unpinned, recent = PATH[curve.suite]
     if quick:
         return [*tree_settings(curve.peak, SHORTLY), *path_settings(pinned[-1:], recent)]
@@ -114,7 +113,7 @@ def settings(curve: Curves, quick: bool) -> list[Setting]:
 
 
 def lossless(games: list[str], quick: bool, workers: Workers) -> dict[str, Any]:
-    """Every policy on both kinds of work, and a search within a quarter of what it needs."""
+    """Every policy on both kinds of work, and a search within a quarter of its KV."""
     work = {
         "searches": pressure_thoughts.problems(1 if quick else 2),
         "chains": games[: 6 if quick else 12],
@@ -130,7 +129,7 @@ def lossless(games: list[str], quick: bool, workers: Workers) -> dict[str, Any]:
 
 
 def findings(found: dict[str, Any]) -> dict[str, str]:
-    """The claims about Random Attention, held against the intervals at every budget that was tried."""
+    """The claims about Random Attention, compared with the intervals at every budget."""
     pinned, free = (found[f"recall.random_attention.{which}"] for which in ("pinned", "unpinned"))
     usual, loose = (found[f"curve.paths.random_attention{kind}.{pressure_paths.USUAL}"] for kind in ("", "_unpinned"))
     collapses = pinned["prompt"] > 2 * free["prompt"]
@@ -149,7 +148,7 @@ def findings(found: dict[str, Any]) -> dict[str, str]:
 
 
 def _ranked(found: dict[str, Any], suite: str) -> str:
-    """Whether random, the prompt pinned, is at least as good as the others in that suite, budget by budget."""
+    """Whether random selection with a pinned prompt is at least as good as the others in a suite, by budget."""
     said = []
     for name, ours in found.items():
         before, _, budget = name.rpartition(".")
@@ -166,11 +165,13 @@ def _ranked(found: dict[str, Any], suite: str) -> str:
 def main(
     quick: Quick = False,
     puzzles: Annotated[Path | None, typer.Option(help="csv of puzzles to search")] = None,
-    rows: Annotated[str | None, typer.Option(help="which ranks of that file")] = None,
-    model: Annotated[str | None, typer.Option(help="folder of a model to read long texts with")] = None,
+    rows: Annotated[str | None, typer.Option(help="ranks of puzzles in that file")] = None,
+    model: Annotated[str | None, typer.Option(help="folder of a model that reads long texts")] = None,
 ) -> Report:
-    """Measure, print the figures."""
-    logging.getLogger("rksc_tot").setLevel(logging.ERROR)  # that lossy KV makes the model say odd things is measured
+    """Measure compression."""
+    logging.getLogger("rksc_tot").setLevel(
+        logging.ERROR
+    )  # hides warnings about odd labels on lossy KV, which is measured
     if model:
         from benchmarks.memory.model import figures as on_model
 

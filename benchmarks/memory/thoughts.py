@@ -1,11 +1,11 @@
-"""A search whose thoughts are long, and whose answer needs what was said early on: on the model of ``pressure_recall``.
+"""A search with long thoughts, whose answer needs facts stated early on the path, on the hand-written model of `recall`.
 
-Each thought begins with a mark that is drawn, goes on for some lines in which nothing happens, and ends as thoughts do: with what
-is known by now, that is all marks on its path. The last one also recites a digit of the prompt that was never read before.
-Right is what recites all of them. So a mark is stated again at the end of every thought below it, and lost if each of these
-statements has gone. No more than :data:`CLOSING` tokens before the end are needed of a thought.
+Each thought begins with a drawn mark, continues with some empty lines, and ends with a statement of all marks on its path. The
+last thought also recites a digit of the prompt that was never read before. An answer is right if it recites all of them. So every
+thought below a mark states it again, and the mark is lost if all these statements are dropped. Of a thought, only the last
+:data:`CLOSING` tokens are needed.
 
-Which thoughts are kept, a program decides by chance.
+Random scores decide which thoughts are kept.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from rksc_tot.strategies import BFS
 
 LEVELS = 4
 LENGTH = 48  # lines of a thought
-DIGITS = 10  # values of a mark, and of a digit of the prompt
+DIGITS = 10  # number of values of a mark and of a digit of the prompt
 STATED = 12  # digits in the prompt
 ASKED = f"p{STATED - 1}"
 CLOSING = 2 * (LEVELS - 1) + 1
@@ -30,7 +30,7 @@ STRATEGY = BFS(b=4, k=8)
 
 
 def script() -> tuple[Script, list[str]]:
-    """What the model writes, and the words that end thoughts."""
+    """The script of the model, and the words that end thoughts."""
     lines: list[RecallLine] = []
     ends = []
     for level in range(LEVELS):
@@ -44,7 +44,7 @@ def script() -> tuple[Script, list[str]]:
 
 
 class LongThoughts(Task):
-    """Remember what was drawn. A problem is as many digits as the prompt states, such as ``"3 1 4 1 5 9 2 6 5 3 5 8"``."""
+    """A task: recite the drawn marks. A problem is the digits that the prompt states, such as ``"3 1 4 1 5 9 2 6 5 3 5 8"``."""
 
     name = "long thoughts"
     max_thoughts = LEVELS
@@ -60,7 +60,7 @@ class LongThoughts(Task):
         return len(path) == LEVELS
 
     def answer(self, problem: str, path: Path) -> str:
-        """What is recited, and after a bar what it should have been."""
+        """The recited values, and after a bar the right values."""
         digit = problem.split()[STATED - 1]
         truth = [fact(ASKED, digit), *(fact(f"m{n}", mark) for n, mark in enumerate(marks(path)))]
         told = re.findall(r" \S+=\S+", path[-1].text)[-len(truth) :]
@@ -72,12 +72,12 @@ class LongThoughts(Task):
 
 
 def marks(path: Path) -> list[str]:
-    """The mark drawn in each thought."""
+    """The marks drawn in the thoughts."""
     return [re.findall(r"=(\S+)", thought.text)[0] for thought in path]
 
 
 def by_chance() -> Verifier:
-    """Scores from 0 to 1 that depend on problem and marks alone."""
+    """Scores from 0 to 1 that depend only on problem and marks."""
 
     @verifier(name="by chance")
     def score(problem: str, path: Path) -> float:
@@ -87,12 +87,12 @@ def by_chance() -> Verifier:
 
 
 def problems(count: int) -> Sequence[str]:
-    """Digits at random."""
+    """Random digits."""
     rng = random.Random("long thoughts")
     return [" ".join(str(rng.randrange(DIGITS)) for _ in range(STATED)) for _ in range(count)]
 
 
 def engine(**options: object) -> TransformersEngine:
-    """The model on an engine."""
+    """An engine on the model."""
     written, _ = script()
     return TransformersEngine(model(written), tokenizer(written), name="written by hand", **options)  # type: ignore[arg-type]

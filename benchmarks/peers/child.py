@@ -1,4 +1,4 @@
-"""Peers with an interpreter and packages of their own: how these are installed, and how such a peer is asked for a search."""
+"""Peers with their own interpreter and packages: installation, and searches in a child process."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ STOPPING_SECONDS = 30
 
 
 class PeerAbsent(RkscTotError):
-    """A peer cannot be run here."""
+    """A peer cannot run here."""
 
 
 @dataclass(frozen=True, slots=True)
 class PeerRecipe:
-    """How an environment is made. ``packages``: what pip installs, in this order. ``bare``: what it then installs without
-    requirements; these are installed next, all but ``spared``, which a text model on a CPU does without. ``proof``: a
-    distribution and the version it must have.
+    """How to create an environment. ``packages``: packages that pip installs first, in this order. ``bare``: a package
+    installed next without its requirements. These are installed last, except for ``spared``, which a text model on a CPU does
+    not need. ``proof``: a distribution and the version it must have.
     """
 
     name: str
@@ -48,12 +48,12 @@ class PeerRecipe:
         return self.folder / "bin" / "python"
 
     def ready(self, install: bool) -> Path:
-        """The interpreter; made first if it is missing and ``install`` says so.
+        """The interpreter. A missing environment is created if ``install`` is set.
 
         Raises
         ------
         PeerAbsent
-            If it is missing, or cannot be made.
+            If the environment is missing, or cannot be created.
         """
         if not self._is_there():
             if not install:
@@ -84,7 +84,9 @@ class PeerRecipe:
                 self._pip("--no-deps", self.bare)
                 self._pip(*self._requirements())
         except subprocess.CalledProcessError as error:
-            raise PeerAbsent(f"{self._place} could not be made: {error}", hint="see what pip said above") from error
+            raise PeerAbsent(
+                f"{self._place} could not be created: {error}", hint="see the output of pip above"
+            ) from error
 
     def _requirements(self) -> list[str]:
         asked = f"from importlib.metadata import requires; print(*requires({self.proof[0]!r}), sep='\\n')"
@@ -97,25 +99,25 @@ class PeerRecipe:
 
 
 class Child:
-    """A peer in a process of its own, loaded and ready; it is stopped whenever it is not asked for something.
+    """A peer in its own process, loaded and ready. The process is stopped (SIGSTOP) between searches.
 
-    Its process group is one of this session: should this process die, the kernel ends and wakes what is stopped in it.
+    Its process group belongs to this session. If this process dies, the kernel ends and wakes stopped processes of the group.
 
     Parameters
     ----------
     name : str
         Its log is ``.build/peers/NAME.log``.
     python, module : Path, str
-        Interpreter, and what it runs: a module that ends in :func:`benchmarks.peers.driver.serve`.
+        The interpreter, and the module that it runs, which ends in :func:`benchmarks.peers.driver.serve`.
     asked : mapping
-        What to load.
+        Arguments of the peer's ``load``.
     environment : mapping
-        Variables it has besides the present ones; the number of threads is not taken over.
+        Additional environment variables. The number of threads is not inherited.
 
     Raises
     ------
     PeerAbsent
-        If it does not get ready.
+        If the peer does not become ready.
     """
 
     def __init__(
@@ -135,11 +137,11 @@ class Child:
 
     @property
     def process(self) -> int:
-        """Its number, and that of its process group."""
+        """Id of the process and of its process group."""
         return self._process.pid
 
     def search(self, problem: PeerProblem, shape: PeerShape) -> PeerTally:
-        """What one search did there."""
+        """Run one search in the process."""
         assert self._process.stdin is not None
         self._signal(signal.SIGCONT)
         self._process.stdin.write(json.dumps(to_json(shape, problem)) + "\n")
@@ -149,7 +151,7 @@ class Child:
         return tally
 
     def close(self) -> None:
-        """End it and whatever it has started."""
+        """End the process and all processes it has started."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._signal(signal.SIGCONT)

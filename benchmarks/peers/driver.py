@@ -1,4 +1,4 @@
-"""The inside of a peer that runs in an interpreter of its own: JSON lines in, JSON lines out, nothing else on stdout."""
+"""The main loop of a peer in its own interpreter: JSON lines in, JSON lines out, no other output on stdout."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from benchmarks.peers.search import Backend, from_json, search
 
 
 def serve(load: Callable[[dict[str, Any]], tuple[Backend, dict[str, Any]]]) -> None:
-    """Load what the command line asks for, say what was loaded, then run a search a line until there are no more."""
+    """Load a peer by the arguments, print its facts, then run one search for each line of input."""
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # whatever a library prints goes to the log
+    os.dup2(2, 1)  # prints of libraries go to the log
 
     def say(told: dict[str, Any]) -> None:
         print(json.dumps(told), file=out, flush=True)

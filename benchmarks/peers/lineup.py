@@ -15,7 +15,7 @@ from benchmarks.peers.child import Child, PeerAbsent, PeerRecipe
 from benchmarks.peers.search import Backend, PeerShape, PeerTally, search
 from benchmarks.peers.subject import Subject
 from benchmarks.peers.transformers import ContinuousBatching, Generate
-from benchmarks.speed.paper import twin
+from benchmarks.speed.paper import shared_copy
 from rksc_tot import Question, Thought, function_task, solve
 from rksc_tot.core.errors import UnsupportedModel
 from rksc_tot.engine.transformers_engine.engine import TransformersEngine
@@ -73,7 +73,7 @@ class Peers:
         self.absent = dict(left_out)
         self.told: dict[str, Any] = {}
         made: dict[str, Callable[[], Search]] = {
-            "generate": lambda: self._here(Generate(twin(subject.model))),
+            "generate": lambda: self._here(Generate(shared_copy(subject.model))),
             "continuous_batching": self._continuous_batching,
             "vllm": self._vllm,
             "llama_cpp": self._llama_cpp,
@@ -92,7 +92,7 @@ class Peers:
         return lambda prompt, shape: search(backend, self.subject.problem(prompt), shape)
 
     def _continuous_batching(self) -> Search:
-        backend = ContinuousBatching(twin(self.subject.model))
+        backend = ContinuousBatching(shared_copy(self.subject.model))
 
         def one(prompt: str, shape: PeerShape) -> PeerTally:
             with backend:

@@ -1,7 +1,7 @@
 """llama.cpp as a peer: 8-bit weights, branches as sequences of one cache. Runs in an interpreter that has llama-cpp-python.
 
-A path is decoded once; its branches are copies of its sequence, which share its cells, and each step is one batch for all
-branches of a level. Questions are asked on the branches' own sequences, in one batch, and taken back.
+A path is decoded once. Its branches are copies of its sequence that share its cells, and each step is one batch for all branches
+of a level. Questions are computed on the branches' sequences in one batch, and removed afterwards.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from benchmarks.peers.driver import serve
 from benchmarks.peers.search import Backend, Path, PeerProblem, first_label
 
 MOST_ROWS = 2048  # of a batch
-SEQUENCES = 256  # as many as llama.cpp allows
+SEQUENCES = 256  # the maximum of llama.cpp
 
 
 class LlamaCpp:
-    """Every path that may be needed again is a sequence; the root's is decoded when it is first grown."""
+    """Every path that may be needed again has a sequence. The sequence of the root is decoded at the first call of ``grow``."""
 
     def __init__(self, model: str, context: int, threads: int) -> None:
         llama_cpp.llama_backend_init()
@@ -37,7 +37,7 @@ class LlamaCpp:
         self._vocabulary = llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(self._model))
         self._batch = llama_cpp.llama_batch_init(MOST_ROWS, 0, 1)
         self._free = list(range(SEQUENCES))
-        self._held: dict[tuple[int, ...], list[int]] = {}  # sequences of paths, all but whose last tokens are decoded
+        self._held: dict[tuple[int, ...], list[int]] = {}  # sequences of paths, decoded except for the last token
         self._random = np.random.default_rng(0)
         self._prefilled = 0
 
@@ -49,7 +49,7 @@ class LlamaCpp:
         logits = self._decode(rows, range(len(rows)))
         self._prefilled += len(rows)
         sequences = [[self._fork(sequence) for _ in range(branches)] for sequence in held]
-        self._drop(list(self._held))  # what the branches share of them stays
+        self._drop(list(self._held))  # cells that branches share stay
         writers = [(n, b) for n in range(len(paths)) for b in range(branches)]
         tokens = self._draw(np.repeat(logits, branches, axis=0))
         for step in range(new):
@@ -75,7 +75,7 @@ class LlamaCpp:
             ends.append(len(rows) - 1)
         logits = self._decode(rows, ends)
         self._prefilled += len(rows)
-        for path, sequence in zip(paths, held, strict=True):  # its last token is decoded again if it is grown
+        for path, sequence in zip(paths, held, strict=True):  # its last token is decoded again by the next grow
             llama_cpp.llama_memory_seq_rm(self._memory, sequence, len(path) - 1, -1)
         ids = [token for label in problem.labels for token in label]
         read = logits[:, ids].astype(np.float64)
@@ -86,7 +86,7 @@ class LlamaCpp:
         return self._prefilled
 
     def _keep(self, paths: Sequence[Path]) -> None:
-        """Forget every sequence but those of these paths; a path that has none is decoded up to its last token."""
+        """Drop all sequences except for those of these paths. Paths without a sequence are decoded up to their last token."""
         wanted = {tuple(path) for path in paths}
         self._drop([path for path in self._held if path not in wanted])
         for path in sorted(wanted - self._held.keys()):
@@ -102,7 +102,7 @@ class LlamaCpp:
                 self._free.append(sequence)
 
     def _sequences(self, paths: Sequence[Path]) -> list[int]:
-        """One for each path, another one for each that was written twice."""
+        """A sequence for each path, also for equal paths."""
         left = {tuple(path): iter(self._held[tuple(path)]) for path in paths}
         return [next(left[tuple(path)]) for path in paths]
 
@@ -112,7 +112,7 @@ class LlamaCpp:
         return copy
 
     def _decode(self, rows: Sequence[tuple[int, int, int]], read: Sequence[int]) -> np.ndarray:
-        """Logits ``[len(read), V]`` after the rows numbered ``read``."""
+        """Decode rows; returns logits ``[len(read), V]`` of the rows with indices ``read``."""
         wanted, found = set(read), []
         for start in range(0, len(rows), MOST_ROWS):
             part = rows[start : start + MOST_ROWS]
@@ -136,7 +136,7 @@ class LlamaCpp:
 
 
 def load(asked: dict[str, Any]) -> tuple[Backend, dict[str, Any]]:
-    """``model``: a GGUF file. ``cells``: tokens its cache holds. ``threads``: of its own."""
+    """``model``: a GGUF file. ``cells``: tokens in the cache. ``threads``: number of threads."""
     backend = LlamaCpp(asked["model"], asked["cells"], asked["threads"])
     return backend, {"version": version("llama-cpp-python")}
 

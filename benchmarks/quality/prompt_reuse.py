@@ -8,15 +8,13 @@ compute only their own words and the first few tokens of the problem (``by_recom
 Problems are split into three parts: audits on the first part estimate the harm of each variant, thresholds are set on the second
 part, and figures come from the third. Figures are means over twenty random splits.
 
-================================== ================================================================================
-``reuse``                          prompt tokens that were not computed, over all prompt tokens of all branches, without
-                                   those of the reference; a rejected branch reuses no token
-``top1_agreement``, ``kl``         of the accepted branches
-``gate_rank_correlation``          Spearman's correlation of a gate's negated value and the KL, over all branches
-``certified``                      threshold by Learn-then-Test with confidence 95 %, which assumes independent branches;
-                                   branches of one problem are not independent
-``curve``                          by the share of branches accepted on the second part
-================================== ================================================================================
+* ``reuse``: prompt tokens that were not computed, over all prompt tokens of all branches, without those of the reference; a
+  rejected branch reuses no token
+* ``top1_agreement``, ``kl``: of the accepted branches
+* ``gate_rank_correlation``: Spearman's correlation of a gate's negated value and the KL, over all branches
+* ``certified``: threshold by Learn-then-Test with confidence 95 %, which assumes independent branches; branches of one problem
+  are not independent
+* ``curve``: by the share of branches accepted on the second part
 
 The headline's threshold is the loosest with 99 % agreement on the second part.
 """

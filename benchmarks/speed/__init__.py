@@ -1,1 +1,1 @@
-"""Throughput, attention, scale."""
+"""Time: throughput, attention, scale."""

@@ -1,19 +1,22 @@
-"""One decode step's attention in one layer: branches of a shared prefix, ours against the two usual ways.
+"""Attention of one decode step in one layer, for branches of a shared prefix: ours compared with two usual methods.
 
-``python -m benchmarks attention [--json] [--quick] [--device cuda] [--dtype bfloat16] [--rounds N]``. P tokens of prefix, B
-branches that have written 16 tokens each, the last of which is the query. *Ours* is the function that the engine gives to the
-model, over a plan and an arena as they are in a search (the tokens of branches lie between those of other branches, as they
-were sampled); writing the new keys and values is part of it, the plan is made once for all layers of a pass and is not. The
-others find everything in place: *mask* is torch's attention of all rows over prefix and branches in one sequence, under a
-mask that tells the branches apart; *copy* is torch's batched attention where every branch has a copy of the prefix (copying
-is not counted). Both are run as transformers does, with torch's own grouped heads or with repeated key heads, whichever is
-faster here.
+``python -m benchmarks attention [--json] [--quick] [--device cuda] [--dtype bfloat16] [--rounds N]``. The prefix has P tokens. B
+branches have 16 tokens each, and the last token is the query.
 
-``over_mask.PREFIXxB``, ``over_copy.PREFIXxB``: time of the other over ours; with 9 query heads and 3 key heads of 64 dimensions,
-as in SmolLM2-135M, and under ``wide.`` with 32 and 8 heads of 128. ``low``, ``high``: 95 % by bootstrap over rounds, each of
-which runs all three. ``over_best_other_min``: the least of the better of the two over ours; ``at``: where.
-``microseconds.PREFIXxB``: ours. ``max_difference``: the largest difference between the outputs of ours and the others.
-``skipped``: sizes at which a way of the others would take more than 6 GiB.
+* *ours*: the engine's attention function on a plan and an arena as in a search, where tokens of branches lie between those of
+  other branches; with writing the new keys and values, without the plan, which is made once a pass
+* *mask*: torch's attention over prefix and branches in one sequence, under a mask that separates the branches
+* *copy*: torch's batched attention with a copy of the prefix for every branch; copying is not counted
+
+*mask* and *copy* run as in transformers, with torch's grouped heads or with repeated key heads, whichever is faster here.
+
+* ``over_mask.PREFIXxB``, ``over_copy.PREFIXxB``: time of the other method over ours, with 9 query heads and 3 key heads of 64
+  dimensions (SmolLM2-135M), and under ``wide.`` with 32 and 8 heads of 128; ``low``, ``high``: 95 % by bootstrap over rounds,
+  each of which runs all three
+* ``over_best_other_min``: smallest ratio of the faster other method over ours; ``at``: its size
+* ``microseconds.PREFIXxB``: time of ours
+* ``max_difference``: largest difference between the outputs of ours and of the others
+* ``skipped``: sizes at which another method would take more than 6 GiB
 """
 
 from __future__ import annotations
@@ -40,7 +43,7 @@ from rksc_tot.engine.attention.tree_attention import Scratch, Tree, tree_attenti
 SUFFIX = 16
 MOST_BYTES = 6 << 30
 ROUNDS = 7
-LEAST_SECONDS = 0.004  # of one measurement; what is shorter is repeated in it
+LEAST_SECONDS = 0.004  # of one measurement; shorter calls are repeated
 Attend = Callable[[], Tensor]
 Shown = Callable[[Tensor], Tensor]
 
@@ -54,7 +57,7 @@ class Heads(NamedTuple):
 
 
 class Sizes(NamedTuple):
-    """What is measured of some heads."""
+    """The measured sizes for some heads."""
 
     heads: Heads
     prefixes: tuple[int, ...]
@@ -69,7 +72,7 @@ QUICK = {"": Sizes(Heads(9, 3, 64), (512, 1024), (8, 32)), "wide.": Sizes(Heads(
 
 
 class AttentionCase:
-    """Keys and values of one size, and the three ways to attend to them. Every way returns ``[B, Hq, D]``."""
+    """Keys and values of one size, and the three methods of attention. Every method returns ``[B, Hq, D]``."""
 
     def __init__(self, heads: Heads, prefix: int, branches: int, device: torch.device, dtype: torch.dtype) -> None:
         torch.manual_seed(0)
@@ -91,14 +94,14 @@ class AttentionCase:
         return lambda: tree_attention(self._layer, self.query, new[0], new[1], None, tree=tree)[0][0]
 
     def mask(self) -> dict[str, Attend]:
-        """All branches in one sequence, by how the heads are given."""
+        """All branches in one sequence, by layout of heads."""
         owner = torch.arange(self.keys.shape[1], device=self.keys.device) - self.prefix
         mine = (owner < 0) | (owner % self.branches == torch.arange(self.branches, device=owner.device)[:, None])
         bias = torch.zeros(mine.shape, dtype=self.keys.dtype, device=owner.device).masked_fill(~mine, float("-inf"))
         return self._ways(self.query, self.keys[None], self.values[None], bias, lambda out: out[0].transpose(0, 1))
 
     def copy(self) -> dict[str, Attend]:
-        """A copy of the prefix for every branch, by how the heads are given."""
+        """A copy of the prefix for every branch, by layout of heads."""
         shape = (self.heads.keys, SUFFIX, self.branches, self.heads.size)
         copies = []
         for part in (self.keys, self.values):
@@ -109,7 +112,7 @@ class AttentionCase:
         return self._ways(query, copies[0], copies[1], None, lambda out: out[:, :, 0])
 
     def _ways(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, shown: Shown) -> dict[str, Attend]:
-        """Torch's attention by grouped heads, and by repeated key heads where they fit."""
+        """Torch's attention with grouped heads, and with repeated key heads where they fit into memory."""
         per = q.shape[1] // k.shape[1]
 
         def grouped() -> Tensor:
@@ -124,12 +127,12 @@ class AttentionCase:
 
 
 def copy_bytes(heads: Heads, prefix: int, branches: int, element: int) -> int:
-    """What the copies of prefix and own tokens take."""
+    """Bytes of the copies of prefix and own tokens."""
     return 2 * branches * heads.keys * (prefix + SUFFIX) * heads.size * element
 
 
 def plan_of(prefix: int, branches: int, device: torch.device) -> Plan:
-    """The plan of a decode step. Slots are those a search would take: step by step, a row of every branch."""
+    """The plan of a decode step. Slots are allocated as in a search: a row of every branch in each step."""
     root = Segment(None, [], 0, 0)
     shared = Segment(root, [0] * prefix, 0, 1)
     shared.kv.slots = list(range(prefix))
@@ -142,7 +145,7 @@ def plan_of(prefix: int, branches: int, device: torch.device) -> Plan:
 
 
 def seconds(attend: Attend, repeats: int = 1) -> float:
-    """How long one call takes, of so many in a row."""
+    """Seconds of one call, as the mean of ``repeats`` calls."""
     start = time.perf_counter()
     for _ in range(repeats):
         out = attend()
@@ -153,7 +156,7 @@ def seconds(attend: Attend, repeats: int = 1) -> float:
 
 @torch.inference_mode()
 def compare(case: AttentionCase, rounds: int) -> tuple[dict[str, np.ndarray], float]:
-    """Seconds ``[1, rounds]`` of ours and of the others, each in its fastest way; and the largest difference."""
+    """Seconds ``[1, rounds]`` of ours and of the others, each with its fastest layout; and the largest difference."""
     ways = {"ours": case.ours(), "mask": fastest(case.mask()), "copy": fastest(case.copy())}
     outputs = {name: attend().float() for name, attend in ways.items()}
     difference = max(float((outputs["ours"] - outputs[name]).abs().max()) for name in ("mask", "copy"))
@@ -167,7 +170,7 @@ def compare(case: AttentionCase, rounds: int) -> tuple[dict[str, np.ndarray], fl
 
 
 def fastest(ways: dict[str, Attend]) -> Attend:
-    """The way whose best of some tries is the shortest; the first round warms up."""
+    """The layout with the shortest time of some tries. The first round warms up."""
     times = {name: [seconds(attend) for _ in range(4)][1:] for name, attend in ways.items()}
     return ways[min(times, key=lambda name: min(times[name]))]
 
@@ -199,7 +202,7 @@ def main(
     quick: Quick = False,
     device: Annotated[str, typer.Option(help="a torch device")] = "cpu",
     dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16")] = "float32",
-    rounds: Annotated[int, typer.Option(min=1, help="how often each size is measured")] = ROUNDS,
+    rounds: Annotated[int, typer.Option(min=1, help="number of measurements of each size")] = ROUNDS,
 ) -> Report:
-    """Compare the three at every size."""
+    """Compare the three methods at every size."""
     return Report(measure(device, dtype, rounds, quick), {"device": device, "dtype": dtype})

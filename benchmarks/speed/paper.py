@@ -1,17 +1,22 @@
-"""The paper's table: eight branches after a prompt, every branch verified, against plain transformers that share less.
+"""The table of the paper: eight branches after a prompt, each verified, compared with plain transformers that share less.
 
-``python -m benchmarks paper [--json] [--quick] [--shape NAME] [--device cuda] [--dtype bfloat16]``. Conditions: (a) nothing is
-shared; (b1) the prompt's KV is shared by the branches, and verification reads everything anew; (b2) verification goes on with
-the branches' KV; (c) this engine with nothing approximate; (c_stock) the same on torch's own linear layers, as the baselines
-have them, so that what is left is sharing alone (it is (c) where the engine packs none, see ``packed``); (d) this engine with
-every early decision that a calibration on this very model accepts. Weights are random: at temperature 1 branches part at
-once, so that no gain comes from branches that write the same, and labels mean nothing, so that an honest calibration has
-little to accept (``accepted``: how many of exit, skip and rivals).
+``python -m benchmarks paper [--json] [--quick] [--shape NAME] [--device cuda] [--dtype bfloat16]``.
 
-``x_over_y.N``: time of x over time of y for a prompt of N tokens, all rounds together; ``mean.``: the mean over N;
-``low``, ``high``: 95 % by bootstrap over rounds, each of which runs all conditions, in rotating order. ``short.``: 8 new
-tokens instead of 32; ``--quick`` halves both. ``same_text``: whether every branch of b1, b2 and c is letter by letter that of
-(a). ``verdict_difference``: the largest difference in the probability of a label.
+* (a): no sharing
+* (b1): branches share the prompt's KV; verification computes prompt, branch and question again
+* (b2): branches share the prompt's KV; verification continues the branches' KV
+* (c): this engine, exact
+* (c_stock): (c) with torch's linear layers, like the baselines, to measure sharing alone; equals (c) if the engine packs no
+  layers (``packed``)
+* (d): this engine with all early decisions that a calibration on this model accepts
+
+Weights are random. At temperature 1, branches differ from the first token on, so equal branches give no gain. Labels have no
+meaning, so a calibration accepts little (``accepted``: which of exit, skip and rivals).
+
+``x_over_y.N``: time of x over time of y for a prompt of N tokens, over all rounds; ``mean.``: the mean over N; ``low``, ``high``:
+95 % by bootstrap over rounds, each of which runs all conditions in rotating order. ``short.``: 8 new tokens instead of 32;
+``--quick`` halves both. ``same_text``: whether every branch of b1, b2 and c has the same text as in (a). ``verdict_difference``:
+the largest difference in the probability of a label.
 """
 
 from __future__ import annotations
@@ -43,14 +48,14 @@ PROMPTS = {"": (256, 512, 1024), "short.": (256,)}
 ROUNDS = 5
 RESAMPLES = 2000
 KV_BYTES = 8 << 30
-CALIBRATION_PROMPT, CALIBRATION_PROMPTS, DELTA = 32, 36, 0.1  # as few prompts as this δ can be tested with
+CALIBRATION_PROMPT, CALIBRATION_PROMPTS, DELTA = 32, 36, 0.1  # the smallest number of prompts for a test at this δ
 OURS = {"c", "c_stock", "d"}
 
 Figures = dict[str, float | bool]
 
 
 class Rules(NamedTuple):
-    """What may be decided early."""
+    """The rules for early decisions."""
 
     exit: ExitRule | None = None
     skip: VerifySkip | None = None
@@ -58,7 +63,7 @@ class Rules(NamedTuple):
 
 
 def work(prompt: int, new: int, vocabulary: int) -> Work:
-    """A random prompt of so many tokens, and a random question."""
+    """A random prompt of ``prompt`` tokens, and a random question."""
     rng = random.Random(prompt)
 
     def text(count: int) -> str:
@@ -68,21 +73,21 @@ def work(prompt: int, new: int, vocabulary: int) -> Work:
 
 
 def plain_and_engine(shape: str, device: str = "cpu", dtype: str = "float32") -> tuple[Plain, TransformersEngine]:
-    """Both on the same random weights; what the engine does to its model does not touch the plain one."""
+    """Plain transformers and an engine on the same random weights, with separate modules."""
     model, tokenizer = random_model(shape, device, dtype), word_tokenizer(SHAPES[shape]["vocab_size"])
-    other = twin(model)
+    other = shared_copy(model)
     engine = TransformersEngine(model, tokenizer, name="random weights", kv_budget=KV_BYTES)
     return Plain(other, tokenizer), engine
 
 
-def twin(model: PreTrainedModel) -> PreTrainedModel:
-    """Other modules with the same weights."""
+def shared_copy(model: PreTrainedModel) -> PreTrainedModel:
+    """A copy of the modules that shares the weights."""
     return copy.deepcopy(model, {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())})
 
 
 def conditions(plain: Plain, engine: TransformersEngine, rules: Rules) -> dict[str, Condition]:
     """Each condition by its name."""
-    stock = TransformersEngine(twin(plain.model), plain.tokenizer, kv_budget=KV_BYTES, pack=False)
+    stock = TransformersEngine(shared_copy(plain.model), plain.tokenizer, kv_budget=KV_BYTES, pack=False)
     return {
         "c_stock": lambda task: asyncio.run(ours(stock, task, Rules())),
         "a": plain.recompute,
@@ -94,8 +99,8 @@ def conditions(plain: Plain, engine: TransformersEngine, rules: Rules) -> dict[s
 
 
 def accepted(engine: TransformersEngine) -> Rules:
-    """The rules that pass a calibration on this model, on prompts and with a question like those of the table."""
-    if not engine.layers:  # it cannot be looked at between its layers, in this precision for one
+    """The rules that pass a calibration on this model, with prompts and questions like those of the table."""
+    if not engine.layers:  # the model allows no reads between its layers in this precision
         return Rules()
     vocabulary = engine.tokenizer.vocab_size
     question = work(CALIBRATION_PROMPT, 1, vocabulary).question
@@ -112,7 +117,7 @@ def accepted(engine: TransformersEngine) -> Rules:
 
 
 async def ours(engine: TransformersEngine, task: Work, rules: Rules) -> Replies:
-    """(c) and (d): branches and verification by the engine, which starts cold and is left cold."""
+    """(c) and (d): branches and verification by the engine, whose cache is empty before and after."""
     account = Account()
     handle = engine.open(task.prompt, account)
     wanted = GenerateRequest(handle, task.streams, SAMPLING, task.new, rivals=rules.rivals)
@@ -133,7 +138,7 @@ async def ours(engine: TransformersEngine, task: Work, rules: Rules) -> Replies:
 
 
 def compare(found: dict[str, Condition], tasks: dict[int, Work], rounds: int, prefix: str = "") -> Figures:
-    """All figures of one set of tasks, which are named by the length of their prompts."""
+    """All figures of one set of tasks, by length of the prompt."""
     names = list(found)
     seconds = {name: np.zeros((len(tasks), rounds)) for name in names}
     same, difference = True, 0.0
@@ -162,7 +167,7 @@ def compare(found: dict[str, Condition], tasks: dict[int, Work], rounds: int, pr
 
 
 def ratio(name: str, over: np.ndarray, under: np.ndarray) -> Figures:
-    """Times ``[prompts, rounds]`` over times: of all rounds together, the mean over prompts, and its bootstrap interval."""
+    """Ratio of times ``[prompts, rounds]``: over all rounds, its mean over prompts, and the bootstrap interval."""
     prompts, rounds = over.shape
     rows = np.arange(prompts)[:, None]
 
@@ -183,7 +188,7 @@ def measure(shape: str, device: str, dtype: str, rounds: int, quick: bool) -> Fi
     with engine:
         rules = accepted(engine)
         found = conditions(plain, engine, rules)
-        for condition in found.values():  # what is made or chosen at the first call
+        for condition in found.values():  # warm up
             condition(work(64, 3, vocabulary))
         figures: Figures = {"accepted": sum(rule is not None for rule in rules), "packed": engine.forward.packed}
         for prefix, new in NEW.items():
@@ -198,7 +203,7 @@ def main(
     shape: Annotated[str, typer.Option(help=", ".join(SHAPES))] = "smollm2-135m",
     device: Annotated[str, typer.Option(help="a torch device")] = "cpu",
     dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16")] = "float32",
-    rounds: Annotated[int, typer.Option(min=1, help="how often every condition runs")] = ROUNDS,
+    rounds: Annotated[int, typer.Option(min=1, help="number of runs of every condition")] = ROUNDS,
 ) -> Report:
     """Compare the conditions."""
     return Report(measure(shape, device, dtype, rounds, quick), {"shape": shape, "device": device, "dtype": dtype})

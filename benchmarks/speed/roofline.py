@@ -1,22 +1,24 @@
-"""Steps of the engine against the bare matrix products of the same model on the same machine.
+"""Steps of the engine compared with the bare matrix products of the same model on the same machine.
 
 ``python -m benchmarks roofline [--json] [--quick] [--shape NAME] [--device cuda] [--dtype bfloat16]``. The model has random
-weights. The *roof* is every weight matrix times the rows of the step, one after the other, layer by layer; the head only
-times the rows whose logits are wanted. Where there are two ways to multiply (torch's own linear, and oneDNN's packed one on
-a CPU), the roof takes for each matrix and number of rows the one that is faster here. It takes one matrix at a time, where the
-engine multiplies by those that read the same input at once. Norms, rotations,
-activations and the products of attention itself are not in the roof, so that 1 cannot be reached.
+weights. The *roof* is the time of every weight matrix times the rows of the step, one product after the other, layer by layer.
+The output embedding is multiplied only with rows whose logits are read. On a CPU there are two kinds of products: torch's linear
+layer, and oneDNN's packed one. The roof uses the faster kind for each matrix and number of rows. It multiplies one matrix at a
+time, while the engine combines matrices with the same input. Norms, RoPE, activations and the products of attention are not part
+of the roof, so the fraction stays below 1.
 
-``decode_fraction.B``: the roof over the whole of a step (sampling, plan, forward pass, bookkeeping) that computes one token
-of each of B branches of one prompt of 256 tokens. ``prefill_fraction``: the same for the step that computes a prompt of
-512 tokens, with logits for its last row; ``prefill_fraction.1024``: of 1024. ``low``, ``high``: 95 % by bootstrap over steps.
-Steps and roofs alternate, in the same thread. ``seconds.``: medians. ``packed``: whether the engine packs its linear layers;
-``roof_packed``: the share of the roof's matrices that are faster packed.
+* ``decode_fraction.B``: roof over the time of a whole step (sampling, plan, forward pass, bookkeeping) with one token of each of
+  B branches of one prompt of 256 tokens; ``low``, ``high``: 95 % by bootstrap over steps
+* ``prefill_fraction``: the same for a step that computes a prompt of 512 tokens, with logits of its last row;
+  ``prefill_fraction.1024``: of 1024 tokens
+* ``seconds.``: medians
+* ``packed``: whether the engine packs its linear layers
+* ``roof_packed``: share of the roof's matrices that are faster packed
+* ``share.decode.B``, ``share.prefill``: parts of a step's time, by Python's profiler in a separate run (a profiler makes small
+  functions look slower): products of linear layers, attention with reads and writes, other operations of the model, scheduling
+  and planning, sampling, bookkeeping; not on a GPU, to which work is only submitted
 
-``share.decode.B``, ``share.prefill``: where such a step spends its time, by Python's profiler in a run that is not timed (it
-makes small functions look larger than they are): products of linear layers, attention with what it reads and writes, the
-other operations of the model, claiming rows and planning the pass, sampling, and the rest, which is bookkeeping. Not told of
-a GPU, to which work is only submitted.
+Steps and roofs alternate in the same thread.
 """
 
 from __future__ import annotations
@@ -39,8 +41,8 @@ from transformers import PreTrainedModel
 from benchmarks.common.baselines import SAMPLING
 from benchmarks.common.random_models import SHAPES, random_model, word_tokenizer
 from benchmarks.common.report import Quick, Report
-from benchmarks.speed.paper import KV_BYTES, ratio, twin, work
-from benchmarks.speed.steps import TimedStep, WatchedEngine, shares
+from benchmarks.speed.paper import KV_BYTES, ratio, shared_copy, work
+from benchmarks.speed.steps import TimedStep, TimedStepsEngine, shares
 from rksc_tot.core.seeds import stream_keys
 from rksc_tot.engine.base import Account, GenerateRequest
 from rksc_tot.engine.model import onednn_linear as packing
@@ -50,14 +52,14 @@ PREFILLS = {"prefill_fraction": 512, "prefill_fraction.1024": 1024}
 BRANCHES = (1, 8, 32, 128)
 STEPS, PREFILL_STEPS = 16, 5
 PROFILED_STEPS = 8
-SLACK = 8  # more tokens than steps, as branches may write the same at first
-TRIES = 5  # of each way to multiply, to choose the faster
+SLACK = 8  # more tokens than steps, since branches may begin with equal tokens
+TRIES = 5  # of each kind of product, to choose the faster
 
 OneDNNMatmul = Callable[[Tensor], Tensor]
 
 
 class Roof:
-    """The bare products of a model."""
+    """The bare matrix products of a model."""
 
     def __init__(self, model: PreTrainedModel) -> None:
         head = model.get_output_embeddings()
@@ -75,7 +77,7 @@ class Roof:
 
     @torch.inference_mode()
     def choose(self, rows: int, logits: int) -> list[tuple[OneDNNMatmul, Tensor]]:
-        """For so many rows, of which some go through the head: each product and what it is applied to."""
+        """The products for ``rows`` rows, of which ``logits`` rows go through the output embedding, with their inputs."""
         found = []
         for layer, is_head in self._layers:
             x = layer.weight.new_ones(logits if is_head else rows, layer.in_features)
@@ -87,12 +89,12 @@ class Roof:
 
     @property
     def packed(self) -> float:
-        """The share of the matrices, by shape and rows, that are faster packed."""
+        """Share of matrices, by shape and rows, that are faster packed."""
         return sum(self._fastest.values()) / max(1, len(self._fastest))
 
 
 def _fastest(ways: list[OneDNNMatmul], x: Tensor) -> int:
-    """Which way is the fastest, by the best of some tries in turn."""
+    """The fastest kind of product, by the best of some tries in turn."""
     if len(ways) == 1:
         return 0
     times = [[_seconds([(way, x)]) for way in ways] for _ in range(TRIES)]
@@ -101,7 +103,7 @@ def _fastest(ways: list[OneDNNMatmul], x: Tensor) -> int:
 
 @torch.inference_mode()
 def _seconds(products: list[tuple[OneDNNMatmul, Tensor]]) -> float:
-    """How long the products take, one after the other."""
+    """Time of the products, one after the other."""
     start = time.perf_counter()
     for product, x in products:
         product(x)
@@ -110,8 +112,8 @@ def _seconds(products: list[tuple[OneDNNMatmul, Tensor]]) -> float:
     return time.perf_counter() - start
 
 
-async def _written(engine: WatchedEngine, prompt: str, branches: int, new: int) -> None:
-    """So many branches of a prompt, by an engine that is cold before and after."""
+async def _written(engine: TimedStepsEngine, prompt: str, branches: int, new: int) -> None:
+    """Generate branches of a prompt on an engine whose cache is empty before and after."""
     account = Account()
     handle = engine.open(prompt, account)
     request = GenerateRequest(handle, stream_keys(range(branches), "roofline"), SAMPLING, new)
@@ -122,20 +124,22 @@ async def _written(engine: WatchedEngine, prompt: str, branches: int, new: int) 
 
 
 class Bench:
-    """An engine, the roof of its model, and how they are compared."""
+    """An engine and the roof of its model, with their comparison."""
 
     def __init__(self, shape: str, device: str, dtype: str) -> None:
         model = random_model(shape, device, dtype)
         self.vocabulary = SHAPES[shape]["vocab_size"]
-        self.roof = Roof(twin(model))
-        self.engine = WatchedEngine(model, word_tokenizer(self.vocabulary), name="random weights", kv_budget=KV_BYTES)
+        self.roof = Roof(shared_copy(model))
+        self.engine = TimedStepsEngine(
+            model, word_tokenizer(self.vocabulary), name="random weights", kv_budget=KV_BYTES
+        )
 
     def decode(self, branches: int, steps: int, prefix: int) -> tuple[np.ndarray, np.ndarray]:
-        """Seconds of roof and step, ``[1, steps]`` each, of steps with a row of every branch."""
+        """Seconds of roof and step, ``[1, steps]`` each, for steps with a row of every branch."""
         return self._compared(branches, branches, lambda: self._write(prefix, branches, steps + SLACK), steps)
 
     def prefill(self, tokens: int, steps: int) -> tuple[np.ndarray, np.ndarray]:
-        """Seconds of roof and step, ``[1, steps]`` each, of steps that compute a prompt."""
+        """Seconds of roof and step, ``[1, steps]`` each, for steps that compute a prompt."""
 
         def run() -> None:
             for _ in range(steps + 1):
@@ -147,7 +151,7 @@ class Bench:
         asyncio.run(_written(self.engine, work(prompt, new, self.vocabulary).prompt, branches, new))
 
     def _compared(self, rows: int, logits: int, run: Callable[[], None], steps: int) -> tuple[np.ndarray, np.ndarray]:
-        """Run, and after every step of so many rows the roof; the first such pair warms up."""
+        """Run, and time the roof after every step of ``rows`` rows. The first pair warms up."""
         products = self.roof.choose(rows, logits)
         pairs: list[tuple[float, float]] = []
 
@@ -164,12 +168,12 @@ class Bench:
         return roof, step
 
     def share(self, prompt: int, branches: int, new: int) -> dict[str, float]:
-        """Where the time of a prefill (``new`` is 1) or of decode steps goes."""
+        """Parts of the time of a prefill (``new`` is 1) or of decode steps."""
         self._write(prompt, branches, new)  # warm
         profile, made = cProfile.Profile(), count(1)
 
         def on_step(step: TimedStep) -> None:
-            self.engine.profile = profile if next(made) < new else None  # not the last, which computes nothing
+            self.engine.profile = profile if next(made) < new else None  # not the last step, which computes no rows
 
         self.engine.profile = profile if new == 1 else None
         self.engine.on_step = on_step

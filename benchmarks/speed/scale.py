@@ -1,19 +1,23 @@
-"""What the search itself costs a node, in time and in memory, on synthetic trees and an engine that computes nothing.
+"""Time and memory of the search itself for each node, on synthetic trees and an engine that computes nothing.
 
-``python -m benchmarks scale [--json] [--quick]``. ``ms_per_node.N``: milliseconds a node of a tree of N nodes in about twelve
-levels. The time the mock engine takes is measured on its own and taken off. To be at most 0.2 ms, and the same for all N.
+``python -m benchmarks scale [--json] [--quick]``.
 
-``bytes_per_node``: how much traced memory a finished tree that is kept takes more for every node more, between the two larger
-sizes, without the thoughts themselves: their texts, token ids and log-probabilities. To be at most 2 KB.
-``kept_bytes_per_node``: the same with the thoughts, of 17 tokens each: what a caller sees who keeps results.
+* ``ms_per_node.N``: milliseconds a node in a tree of N nodes on about twelve levels, without the time of the mock engine; mark:
+  at most 0.2 ms for all N
+* ``bytes_per_node``: traced memory of one more node in a finished tree, between the two larger sizes, without the thoughts'
+  texts, token ids and log-probabilities; mark: at most 2 KB
+* ``kept_bytes_per_node``: the same with thoughts of 17 tokens, as for a caller who keeps results
+* ``problems.rss_mib.N``: resident memory of the process after N small problems, 32 at a time by ``solve_many``, without keeping
+  results
+* ``problems.rss_growth_mib``: its growth between the two values of N
+* ``engine.rss_growth_mib.N``: growth of resident memory in batch N; the first batch warms up and is not counted
+* ``engine.total_growth_mib``: growth in all batches except the first
+* ``engine.arena_mib``: size of the arena at the end
+* ``engine.peak_kv_mib``: peak of resident KV
+* ``engine.arena_over_peak``: arena over peak
 
-``problems.rss_mib.N``: resident memory of the process after N small problems, searched 32 at a time by ``solve_many`` and
-forgotten as they finish; ``problems.rss_growth_mib``: how much it grew between the two.
-
-``engine``: the same on the real engine and the embedded model. 300 searches of four puzzles, in batches by ``solve_many`` on one
-engine with a KV budget of 4 MiB. ``engine.rss_growth_mib.N``: how much resident memory grew in batch N; the first batch warms up
-and is not counted. ``engine.total_growth_mib``: in all batches but the first. ``engine.arena_mib``: tensors that hold KV at the
-end; ``engine.peak_kv_mib``: most KV that was resident at once; ``engine.arena_over_peak``: the first over the second.
+``engine.``: the real engine and the embedded model, 300 searches of four puzzles, in batches by ``solve_many`` on one engine with
+a KV budget of 4 MiB.
 """
 
 from __future__ import annotations
@@ -51,7 +55,7 @@ KV_BUDGET = 4 * MIB
 
 
 class TimedEngine(MockEngine):
-    """A mock engine that knows how long it worked."""
+    """A mock engine that measures its own time."""
 
     seconds = 0.0
 
@@ -64,19 +68,19 @@ class TimedEngine(MockEngine):
 
 
 def synthetic() -> Task:
-    """Thoughts that are never rejected, merged or complete: only the budget ends the search."""
+    """A task whose thoughts are never rejected, merged or complete. Only the budget ends a search."""
     return function_task(
         prompt=lambda problem: f"{problem}\n", is_solution=lambda problem, path: False, max_thoughts=1000
     )
 
 
 def write(text: str, rng: random.Random) -> str:
-    """A thought no sibling has."""
+    """A thought that differs from its siblings."""
     return f"{rng.getrandbits(64):016x}\n"
 
 
 def grown(nodes: int, engine: MockEngine) -> Result:
-    """One search with exactly ``nodes`` nodes beside the root, in about :data:`DEPTH` levels."""
+    """One search with exactly ``nodes`` nodes besides the root, on about :data:`DEPTH` levels."""
     strategy = BFS(b=nodes // (DEPTH * K), k=K)
     return solve(
         synthetic(), nodes, engine=engine, strategy=strategy, verifier=RandomScores(), budget=Budget(nodes=nodes)
@@ -84,7 +88,7 @@ def grown(nodes: int, engine: MockEngine) -> Result:
 
 
 def milliseconds_a_node(nodes: int) -> float:
-    """Own time of one search over its nodes."""
+    """Time of one search without its engine, over its nodes."""
     engine = TimedEngine(write)
     gc.collect()
     start = time.perf_counter()
@@ -93,7 +97,7 @@ def milliseconds_a_node(nodes: int) -> float:
 
 
 def kept_bytes(nodes: int) -> tuple[int, int]:
-    """Traced memory of a finished tree that is kept, and how much of it the thoughts are."""
+    """Traced memory of a finished tree, and the part of the thoughts."""
     gc.collect()
     tracemalloc.start()
     try:
@@ -105,7 +109,7 @@ def kept_bytes(nodes: int) -> tuple[int, int]:
 
 
 def thought_bytes(tree: ReasoningTree) -> int:
-    """Size of the texts, token ids and log-probabilities; one object that many nodes refer to counts once."""
+    """Size of the texts, token ids and log-probabilities; an object that many nodes share counts once."""
     found: dict[int, object] = {}
     for node in tree:
         found |= {id(part): part for part in (node.text, node.tokens, node.logprobs, *node.tokens, *node.logprobs)}
@@ -113,13 +117,13 @@ def thought_bytes(tree: ReasoningTree) -> int:
 
 
 def resident_mib() -> float:
-    """Memory of this process that is resident now, in MiB."""
+    """Resident memory of this process in MiB."""
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     return pages * resource.getpagesize() / MIB
 
 
 def resident_after(marks: Sequence[int]) -> Iterator[float]:
-    """Resident memory when so many problems are done, in MiB."""
+    """Resident memory in MiB after the numbers of problems in ``marks``."""
     outcomes = solve_many(
         synthetic(), map(str, range(marks[-1])), engine=MockEngine(write), concurrency=CONCURRENCY,
         strategy=BFS(b=2, k=3), verifier=RandomScores(), budget=Budget(nodes=20),
@@ -132,7 +136,7 @@ def resident_after(marks: Sequence[int]) -> Iterator[float]:
 
 
 def engine_memory(batches: int, searches: int) -> dict[str, Any]:
-    """Memory of one engine that makes ``searches`` searches in each of so many batches."""
+    """Memory of one engine over ``batches`` batches of ``searches`` searches."""
     resident = []
     with load_engine(kv_budget=KV_BUDGET) as engine:
         for _ in range(batches):

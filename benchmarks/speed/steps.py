@@ -1,4 +1,4 @@
-"""An engine whose steps are watched: how long each takes, what it computes, and where its time goes."""
+"""An engine with timed steps: duration, computed rows, and a profile of each step."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ FILES = {
     "planning": ("plan.py", "planner.py", "prefix_groups.py", "batch.py", "fair_share.py"),
     "sampling": ("sampler.py", "random_streams.py"),
 }  # fmt: skip
-"""Of this project; the rest of it is bookkeeping."""
+"""Files of this project by part of a step; all other files are bookkeeping."""
 PRODUCTS = ("linear", "_linear_pointwise", "addmm", "mm")
-BUILT_IN = "~"  # what the profiler calls the file of a function without source
+BUILT_IN = "~"  # the profiler's file name for built-in functions
 
 
 class TimedStep(NamedTuple):
@@ -34,40 +34,40 @@ class TimedStep(NamedTuple):
     waiting: int
 
 
-class WatchedEngine(TransformersEngine):
-    """Tells ``on_step`` of every step, in the thread that made it. With ``profile``, what it called is noted there."""
+class TimedStepsEngine(TransformersEngine):
+    """Calls ``on_step`` after every step, in the engine thread. With ``profile``, steps run under this profiler."""
 
     on_step: Callable[[TimedStep], None] = staticmethod(lambda step: None)
     profile: cProfile.Profile | None = None
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self._unwatched, self.scheduler.step = self.scheduler.step, self._step  # type: ignore[method-assign]
+        self._untimed_step, self.scheduler.step = self.scheduler.step, self._step  # type: ignore[method-assign]
 
     def _step(self) -> None:
         before = self.usage.rows
         settle(self)
         start = time.perf_counter()
         if self.profile is None:
-            self._unwatched()
+            self._untimed_step()
         else:
-            self.profile.runcall(self._unwatched)
+            self.profile.runcall(self._untimed_step)
         settle(self)
         after = self.usage
         self.on_step(TimedStep(time.perf_counter() - start, after.rows - before, after.waiting))
 
 
 def settle(engine: TransformersEngine) -> None:
-    """Wait until what was submitted to a GPU is done."""
+    """Wait until a GPU has finished all submitted work."""
     if engine.model.device.type == "cuda":
         torch.cuda.synchronize(engine.model.device)
 
 
 def shares(profile: cProfile.Profile) -> dict[str, float]:
-    """Where the time of the profiled steps went, as shares of 1: see `roofline`.
+    """Parts of the time of profiled steps, as shares of 1; see `roofline`.
 
-    Every function's own time goes to the part its file belongs to; that of a built-in one to the part of who called it,
-    except for products of linear layers.
+    The own time of a function counts for the part of its file. The time of a built-in function counts for the part of its
+    caller, except for products of linear layers.
     """
     stats: Any = pstats.Stats(profile)
     found: Counter[str] = Counter(

@@ -1,18 +1,19 @@
-"""Many problems at a time against one after the other: problems a second, and whether they find the same.
+"""Throughput of many problems at a time compared with one at a time, and whether the trees are equal.
 
-``python -m benchmarks throughput [--json] [--quick]``. 64 problems through ``solve_many``, at concurrency 32 and 1, in turn, the
-engine cold each time. ``speedup_32.NAME``: time at 1 over time at 32, all rounds together; ``low``, ``high``: 95 % by bootstrap
-over rounds. ``problems_per_second.NAME.C`` and ``rows_per_pass.NAME.C``: at concurrency C, medians.
+``python -m benchmarks throughput [--json] [--quick]``. 64 problems run through ``solve_many`` at concurrency 32 and 1, in turn.
+The cache is empty at the start of each round.
 
-``embedded``: game-of-24 puzzles (held-out roots) on the embedded model, breadth first with the settings the task was measured
-with (b=5, k=32). ``embedded_bfs``: with the strategy's own (b=5, k=5); ``embedded_dfs``: depth first (k=32);
-``embedded_chain``: one greedy chain a problem. A search that expands many nodes in each pass fills its passes alone and
-gains less from its neighbours than one that goes step by step. ``smollm2_shape``: a model of SmolLM2-135M's shape with random
-weights; prompts of 48 to 96 tokens, three levels of thoughts of 8 to 16 tokens, breadth first (b=2, k=4), each thought judged
-by a question of 16 tokens with two labels.
+* ``speedup_32.NAME``: time at concurrency 1 over time at 32, over all rounds; ``low``, ``high``: 95 % by bootstrap over rounds
+* ``problems_per_second.NAME.C``, ``rows_per_pass.NAME.C``: medians at concurrency C
+* ``identical``: whether every tree is equal at both concurrencies, node by node: branch, text, reason of pruning, and score to
+  four digits
+* ``equal_trees.NAME``: number of equal trees
 
-``identical``: whether every tree is the same at both concurrencies, node by node: branch, text, reason of pruning, and score to
-four digits. ``equal_trees.NAME``: how many of how many.
+Workloads. ``embedded``: game-of-24 puzzles (held-out roots) on the embedded model, BFS with b=5, k=32. ``embedded_bfs``: with the
+strategy's defaults (b=5, k=5). ``embedded_dfs``: DFS (k=32). ``embedded_chain``: one greedy chain a problem. A search that
+expands many nodes in each pass fills its passes alone, so it gains less from concurrency. ``smollm2_shape``: a model of
+SmolLM2-135M's shape with random weights; prompts of 48 to 96 tokens, three levels of thoughts of 8 to 16 tokens, BFS (b=2, k=4),
+each thought judged by a question of 16 tokens with two labels.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ Tree = list[tuple[str, str, str | None, str]]
 
 @dataclass
 class Case:
-    """Problems, how they are searched, and what was seen: by concurrency, a value for each round."""
+    """Problems, their search settings, and measurements: by concurrency, a value for each round."""
 
     name: str
     task: Task | str
@@ -57,7 +58,7 @@ class Case:
     trees: dict[int, list[dict[str, Tree]]] = field(default_factory=dict)
 
     def run(self, engine: TransformersEngine, concurrency: int) -> None:
-        """Search all problems on a cold engine."""
+        """Search all problems on an engine with an empty cache."""
         engine.clear()
         before, start = engine.usage, time.perf_counter()
         results: dict[str, Result] = {}
@@ -74,7 +75,7 @@ class Case:
         self.trees.setdefault(concurrency, []).append({problem: tree(found) for problem, found in results.items()})
 
     def figures(self) -> dict[str, Any]:
-        """What is said of it."""
+        """The figures of the case."""
         one, many = CONCURRENCIES
         found: dict[str, Any] = ratio(
             f"speedup_{many}.{self.name}", np.array([self.seconds[one]]), np.array([self.seconds[many]])
@@ -88,7 +89,7 @@ class Case:
         return found | {f"equal_trees.{self.name}": f"{same} of {all_of_them}"}
 
     def equal(self) -> tuple[int, int]:
-        """How many trees of all rounds at high concurrency are the first round's one after the other, and of how many."""
+        """Number of trees at high concurrency that equal those of the first round at concurrency 1, and number of trees."""
         one, many = CONCURRENCIES
         first = self.trees[one][0]
         others = [found for round in (*self.trees[one][1:], *self.trees[many]) for found in round.items()]
@@ -96,7 +97,7 @@ class Case:
 
 
 def tree(result: Result) -> Tree:
-    """What two trees are compared by."""
+    """The values by which two trees are compared."""
     return [
         (node.branch, node.text, node.pruned, "" if node.score is None else f"{node.score:.4g}") for node in result.tree
     ]
@@ -117,12 +118,12 @@ def games(quick: bool) -> list[Case]:
 
 
 def words(count: int, vocabulary: int, rng: random.Random) -> str:
-    """Random words of the word tokenizer: a token each."""
+    """Random words of the word tokenizer, one token each."""
     return "".join(f" w{rng.randrange(vocabulary - 1 - len(LABELS))}" for _ in range(count))
 
 
 def small_search(vocabulary: int) -> Task:
-    """Any thought of 8 to 16 words is good; one ends before a word that begins with 9, or is cut off."""
+    """A task whose thoughts have 8 to 16 words. A thought ends before a word that begins with 9, or is cut off."""
 
     def parse(problem: str, path: Path, text: str) -> Thought:
         if len(text.split()) < THOUGHT[0]:
@@ -173,6 +174,6 @@ def measure(quick: bool) -> dict[str, Any]:
 
 
 def main(quick: Quick = False) -> Report:
-    """Search all at once and one after the other."""
-    logging.getLogger("rksc_tot").setLevel(logging.ERROR)  # labels mean nothing to random weights
+    """Search many problems at a time, and one at a time."""
+    logging.getLogger("rksc_tot").setLevel(logging.ERROR)  # hides warnings that labels are unlikely
     return Report(measure(quick))

@@ -76,7 +76,7 @@ def test_branches_that_end_early_free_the_same_room_as_without_drafts(make, name
 
 @pytest.mark.parametrize("passes", [3, 17, 40])
 def test_a_deadline_cuts_texts_short_and_changes_no_token(make, wanted, passes):
-    """It comes after so many passes."""
+    """The deadline passes after some passes. Tokens are compared, since a cut text may end in half a character."""
     whole = {branch: tokens for _, tokens, branches, *_ in wanted[0][0] for branch in branches}
     engine, account = make(compress=NONSENSE, lossless=Lossless(horizon=6)), Account()
     run_pass = engine.forward.run
