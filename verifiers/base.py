@@ -97,5 +97,5 @@ VERIFIERS: Registry[Verifier] = Registry(
         "lm_vote": "rksc_tot.verifiers.lm_vote:LMVote",
         "random": "rksc_tot.verifiers.random:RandomScores",
     },
-    of_function="put @verifier above the function",
+    function_hint="put @verifier above the function",
 )

@@ -30,7 +30,7 @@ KINDS = ("prompt", "once", *(f"every_{n}" for n in EVERY))
 DIGITS, STATED = 10, 12
 RECENT = 16
 BUDGETS = (32, 48, 64, 96)
-USUAL = 64
+STRATEGY_SETTINGS = 64
 POLICIES: dict[str, tuple[type[RandomAttention | SnapKV | Streaming], dict[str, Any]]] = {
     "random_attention": (RandomAttention, {}),
     "random_attention_one_set": (RandomAttention, {"sets": "one"}),
@@ -95,7 +95,7 @@ def figures(problems: int, budgets: Sequence[int], workers: Workers) -> dict[str
     found: dict[str, Any] = {"full_tokens.paths": whole.peak, "curve.paths.full": _point(whole, whole)}
     for (name, budget, pinned), each in zip(which, told, strict=True):
         found[f"curve.paths.{name if pinned else f'{name}_unpinned'}.{budget}"] = _point(each, whole)
-        if budget == USUAL:
+        if budget == STRATEGY_SETTINGS:
             found[f"recall.{name}.{'pinned' if pinned else 'unpinned'}"] = each.shares()
     return found
 

@@ -95,7 +95,7 @@ def measure(puzzles: Path | None, rows: str | None, quick: bool, workers: Worker
     ]
     run([(curve, FULL) for curve in curves], workers)
     run([(curve, setting) for curve in curves for setting in settings(curve, quick)], workers)
-    budgets = (pressure_paths.USUAL,) if quick else pressure_paths.BUDGETS
+    budgets = (pressure_paths.STRATEGY_SETTINGS,) if quick else pressure_paths.BUDGETS
     paths = pressure_paths.figures(4 if quick else 60, budgets, workers)
     searched: dict[str, Any] = {}
     for curve in curves:
@@ -131,7 +131,9 @@ def lossless(games: list[str], quick: bool, workers: Workers) -> dict[str, Any]:
 def findings(found: dict[str, Any]) -> dict[str, str]:
     """The claims about Random Attention, compared with the intervals at every budget."""
     pinned, free = (found[f"recall.random_attention.{which}"] for which in ("pinned", "unpinned"))
-    usual, loose = (found[f"curve.paths.random_attention{kind}.{pressure_paths.USUAL}"] for kind in ("", "_unpinned"))
+    usual, loose = (
+        found[f"curve.paths.random_attention{kind}.{pressure_paths.STRATEGY_SETTINGS}"] for kind in ("", "_unpinned")
+    )
     collapses = pinned["prompt"] > 2 * free["prompt"]
     return {
         "finding.random_pinned_at_least_snapkv_and_streaming": "; ".join(

@@ -70,8 +70,8 @@ class Setup:
         )
 
     def verifier_for(self, problem: Any) -> Verifier:
-        """The verifier for a validated problem: the given one, else the task's usual one."""
-        return self.verifier or verifier_of(usual_verifier(self.task, problem))
+        """The verifier for a validated problem: the given one, else the default one for the task."""
+        return self.verifier or verifier_of(default_verifier(self.task, problem))
 
 
 def budget_of(budget: Budget | None) -> Budget:
@@ -85,20 +85,20 @@ def sampling_for(task: Task, sampling: Sampling | None) -> Sampling:
     return sampling_of(task, given.model_dump(exclude_unset=True))
 
 
-def usual_settings(task: Task, strategy: str) -> dict[str, Any]:
+def strategy_settings_of(task: Task, strategy: str) -> dict[str, Any]:
     """The task's settings for the strategy of that name.
 
     Raises
     ------
     TaskError
-        If ``task.usual`` is not a mapping of mappings.
+        If ``task.strategy_settings`` is not a mapping of mappings.
     """
-    for wrong in (wrong for name, wrong in setting_faults(task) if name == "usual"):
+    for wrong in (wrong for name, wrong in setting_faults(task) if name == "strategy_settings"):
         raise TaskError(wrong, hint=HINT)
-    return dict(task.usual.get(strategy, {}))
+    return dict(task.strategy_settings.get(strategy, {}))
 
 
-def usual_verifier(task: Task, problem: Any) -> str:
+def default_verifier(task: Task, problem: Any) -> str:
     """The name of the default verifier: ``lm_value`` if the task has a question, else ``likelihood``.
 
     A question that raises at the root counts as a question, as searches ask only after a thought.
@@ -140,7 +140,7 @@ def _strategy(strategy: Strategy | str, task: Task) -> Strategy:
     from rksc_tot.strategies.base import STRATEGIES, Strategy
 
     if isinstance(strategy, str):
-        return STRATEGIES.make(strategy, **usual_settings(task, strategy))
+        return STRATEGIES.make(strategy, **strategy_settings_of(task, strategy))
     return _of_kind(Strategy, strategy, "strategy", "give a Strategy or the name of an installed one")
 
 

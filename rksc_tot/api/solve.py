@@ -35,7 +35,7 @@ _log = logging.getLogger("rksc_tot")
 
 
 class SolveOptions(TypedDict, total=False):
-    """The options that :func:`solve`, :func:`stream` and :func:`astream` pass to :func:`asolve`."""
+    """The options of :func:`asolve` that all front doors take: solve, stream, astream, solve_many and asolve_many."""
 
     strategy: Strategy | str
     verifier: Verifier | str | None
@@ -85,7 +85,7 @@ async def asolve(
     engine : Engine
         The model. It may serve several searches at once.
     strategy : Strategy or str
-        A strategy, or the name of an installed one. A strategy given by name gets its settings from ``task.usual``.
+        A strategy, or the name of an installed one. A strategy given by name gets its settings from ``task.strategy_settings``.
     verifier : Verifier or str, optional
         A verifier, or the name of an installed one. By default ``lm_value`` if the task has a question, else ``likelihood``,
         which needs no forward pass.

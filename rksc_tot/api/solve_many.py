@@ -21,7 +21,7 @@ from rksc_tot.engine.base import Engine
 from rksc_tot.search.limits import Limits
 from rksc_tot.search.task_calls import validated
 
-PATIENCE = 4  # least number of consecutive engine errors that ends the run
+PATIENCE = 4  # a run ends after max(PATIENCE, concurrency) consecutive engine errors
 LONGEST = 80  # characters of the problem that a warning begins with
 _PROBLEM: ContextVar[str] = ContextVar("problem")  # of the current search
 
@@ -195,8 +195,8 @@ def asolve_many(
 ) -> AsyncOutcomes:
     """Search for solutions of many problems at once: ``async for outcome in (run := asolve_many(…)): …``.
 
-    With ``numerics["batch_invariant"]``, the result of a search does not depend on concurrent searches, except through a budget
-    in seconds, ``kv_bytes`` or ``run_budget``. Without it, floating-point near ties may be decided differently.
+    If ``engine.numerics["batch_invariant"]`` is True, the result of a search does not depend on concurrent searches, except
+    through a budget in seconds, ``kv_bytes`` or ``run_budget``. Otherwise floating-point near ties may be decided differently.
 
     Every search has the same seed, so a repeated problem has the same result twice. An error in one search is the outcome of
     that problem, and the run goes on. The run raises an engine error if max(4, ``concurrency``) consecutive searches ended with
@@ -261,7 +261,7 @@ def warnings_with_problem() -> Iterator[None]:
 
     def add_problem(record: logging.LogRecord) -> bool:
         problem = _PROBLEM.get(None)
-        if problem is not None and not hasattr(record, "problem"):  # a run around this one may have added it
+        if problem is not None and not hasattr(record, "problem"):  # a run that contains this one may have added it
             record.msg, record.args, record.problem = f"{problem}: {record.getMessage()}", (), problem
         return True
 

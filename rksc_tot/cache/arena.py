@@ -1,4 +1,4 @@
-"""The tensors: one row of keys and one of values per slot and layer."""
+"""The KV tensors: per layer, one row of keys and one row of values for each slot."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from rksc_tot.cache.attention_stats import AttentionStats
 class Arena:
     """Keys ``[Hk, rows, Dk]`` and values ``[Hk, rows, Dv]`` per layer; heads may differ between layers.
 
-    A layer is made when it is first written. The arena grows by half when rows are needed, so a token is copied a few times
-    at most, and layer by layer, so only one layer's old and new tensors exist at the same time.
+    A layer's tensors are made when it is first written. The arena grows by half when it needs rows, so a row is copied a few
+    times at most. Layers grow one after the other: only one layer has its old and its new tensors at the same time.
 
     Attributes
     ----------
     limit
-        Rows that the KV budget allows.
+        Maximum number of rows, from the KV budget.
     rows
-        Rows that every layer has.
+        Rows allocated now in every layer.
     keys, values
         The tensors, by the number of the layer.
     attention_stats
@@ -76,7 +76,7 @@ class Arena:
 
     @torch.inference_mode()
     def compact(self, slots: Sequence[int], kept: np.ndarray) -> None:
-        """Move the rows that each layer and head keeps into the first ``k`` slots. The other slots hold no valid KV then.
+        """Move the rows that each layer and head keeps into the first ``k`` slots. The other slots hold no valid KV afterwards.
 
         Parameters
         ----------

@@ -23,7 +23,7 @@ UNITS = {"": 1, "b": 1} | {
 
 
 def kv_bytes(size: int | str, called: str = "") -> int:
-    """A KV budget in bytes, at most :data:`MOST`.
+    """A budget of KV bytes, resident or offloaded; at most :data:`MOST`.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ def kv_bytes(size: int | str, called: str = "") -> int:
         found = given
     if found < 1:
         raise ConfigError(
-            f"{called} {shown(size)} is no KV budget".lstrip(),
+            f"{called} {shown(size)} is no size in bytes".lstrip(),
             hint="give bytes above 0, such as 64MiB, 1.5GiB, 500MB or 67108864",
         )
     return min(found, MOST)

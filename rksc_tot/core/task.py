@@ -83,15 +83,17 @@ class Task:
     * ``name``: name in reports.
     * ``stop``: strings that end a thought. ``keep_stop``: whether the stop string stays on the path.
     * ``skip_blank``: whether stop strings at the beginning of a thought are skipped, such as a chat model's blank line before
-      its first word. They stay on the path and count as sampled tokens. False: they end an empty thought.
-    * ``end_completes``: whether the end of the model's text completes a path. A model that writes only the end of its text then
-      completes the path so far, unless that is empty. False: only :meth:`is_solution` decides; it sees ``path.finish``.
+      its first word. Skipped tokens stay on the path and count as sampled. False: a stop string at the beginning ends the
+      thought, which is then empty.
+    * ``end_completes``: whether an end-of-text token (EOS) completes a path. EOS without text completes the path of the parent,
+      unless the parent is the root. False: only :meth:`is_solution` decides; it sees ``path.finish``.
     * ``max_thought_tokens``: longer thoughts are *truncated* and rejected, unless ``accept_truncated``.
     * ``max_thoughts``: depth of the tree.
     * ``mode``: ``sample`` samples k continuations; ``propose`` asks for several thoughts in one reply (see
       :meth:`propose_prompt`), which ends at ``propose_stop``.
     * ``temperature``, ``top_k``, ``top_p``, ``min_p``: how thoughts are sampled.
-    * ``usual``: settings of strategies for this task, by name of the strategy; used if the strategy is given by name.
+    * ``strategy_settings``: settings of strategies for this task, by name of the strategy, such as ``{"bfs": {"k": 9}}``. They
+      apply where the strategy is given by name.
     """
 
     name: ClassVar[str] = ""
@@ -108,7 +110,7 @@ class Task:
     top_k: int | None = None
     top_p: float = 1.0
     min_p: float = 0.0
-    usual: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
+    strategy_settings: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
 
     def validate(self, problem: Any) -> Any:
         """Check a problem and convert it to the task's form. Raise :class:`~rksc_tot.core.errors.TaskError` to refuse it."""
@@ -117,8 +119,8 @@ class Task:
     def prompt(self, problem: Any) -> Prompt:
         """The prompt of the root: a string, or chat messages for the model's chat template.
 
-        If the last message is the assistant's, the model continues it. Only the template makes control tokens; their names in a
-        string or a message are plain text.
+        If the last message is the assistant's, the model continues it. Special tokens come from the chat template only: names
+        such as ``<|im_end|>`` in a string or a message are not parsed as special tokens.
         """
         raise NotImplementedError
 
@@ -153,7 +155,7 @@ class Task:
         return None
 
     def state_key(self, problem: Any, path: Path) -> Hashable | None:
-        """A key of the state. Paths with equal keys are merged: the first one stays and counts the others. None: not merged."""
+        """A key of the state. Paths with equal keys become one node, whose ``count`` grows. None: not merged."""
         return None
 
     def question(self, problem: Any, path: Path) -> Question | None:

@@ -22,15 +22,15 @@ class Node(BaseModel):
     """One thought in the tree.
 
     * ``id``: order of creation, 0 for the root. ``parent``: the id of its parent. ``depth``: thoughts from the root.
-    * ``branch``: branch numbers from the root, such as ``0.3.1``; random streams are named by it.
+    * ``branch``: branch numbers from the root, such as ``0.3.1``. It seeds the random streams of the node.
     * ``text``: the thought. ``tokens``: its tokens, ``logprobs``: the log-probability of each under the model, nats; both are
       empty for proposed thoughts and for thoughts whose text the task changed.
-    * ``finish``: what ended the thought, as in :class:`~rksc_tot.core.task.Thought`; None at the root. A node without a text
-      and with ``eos`` stands for a model that wrote only the end of its text: it completes the path of its parent.
+    * ``finish``: what ended the thought, as in :class:`~rksc_tot.core.task.Thought`; None at the root. ``eos`` without text:
+      the model wrote only an end-of-text token, which completes the path of the parent.
     * ``score``: given by the verifier. ``labels``: the label probabilities the score was made from and, where the whole
       distribution was read, ``outside``, the probability of anything else.
     * ``layer``: after how many decoder layers the verifier's pass stopped, None if it ran all of them.
-    * ``skipped``: True if the verifier was not asked; the score is then the confidence of the thought.
+    * ``skipped``: True if the verifier was not asked; the score is then exp of the mean log-probability of its tokens.
     * ``count``: how many thoughts led here: identical texts, merged states and merged siblings.
     * ``finished``: the path is complete, not necessarily right. ``pruned``: why the node was dropped, None while it is alive.
     * ``exact``: False if it was generated from approximate KV. ``score_exact``: False if its score was read from such KV.

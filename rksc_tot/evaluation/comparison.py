@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, Field
 
 from rksc_tot.api.outcomes import Outcome
-from rksc_tot.api.setup import usual_settings
+from rksc_tot.api.setup import strategy_settings_of
 from rksc_tot.api.solve_many import asolve_many
 from rksc_tot.api.sync import run_async
 from rksc_tot.core.budget import Budget
@@ -132,7 +132,7 @@ class Comparison:
         from rksc_tot.strategies import STRATEGIES
 
         task = load_task(contender.task)
-        settings = {**usual_settings(task, contender.strategy), **contender.options}
+        settings = {**strategy_settings_of(task, contender.strategy), **contender.options}
         run = asolve_many(
             task,
             self.problems,

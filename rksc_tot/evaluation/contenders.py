@@ -24,7 +24,7 @@ class Contender:
         Name of the task.
     strategy : str
     options : Mapping
-        Settings of the strategy that differ from the task's usual ones.
+        Settings of the strategy that differ from ``task.strategy_settings``.
     verifier : str, optional
         Name of the verifier; by default that of the task. ``EXACT``: the task's own check, which knows the right answer.
     equals : str, optional

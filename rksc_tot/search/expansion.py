@@ -47,15 +47,15 @@ class CandidateThought:
     fault: str | None = None
 
 
-def sampling_of(usual: Task | Sampling, given: Mapping[str, Any]) -> Sampling:
-    """The sampling of ``usual`` with the fields in ``given`` replaced.
+def sampling_of(default: Task | Sampling, given: Mapping[str, Any]) -> Sampling:
+    """The sampling of ``default`` with the fields in ``given`` replaced.
 
     Raises
     ------
     ConfigError
         If a value is out of range.
     """
-    return Sampling(**{**{name: getattr(usual, name) for name in Sampling.model_fields}, **given})
+    return Sampling(**{**{name: getattr(default, name) for name in Sampling.model_fields}, **given})
 
 
 @dataclass(frozen=True)

@@ -42,11 +42,11 @@ def setting_faults(task: Task) -> Iterator[tuple[str, str]]:
     for name in ("keep_stop", "skip_blank", "end_completes", "accept_truncated"):
         if not isinstance(getattr(task, name), bool):
             yield name, f"{name} is {shown(getattr(task, name))}, not True or False"
-    usual: object = task.usual
-    if not isinstance(usual, Mapping) or not all(isinstance(settings, Mapping) for settings in usual.values()):
+    settings: object = task.strategy_settings
+    if not isinstance(settings, Mapping) or not all(isinstance(own, Mapping) for own in settings.values()):
         yield (
-            "usual",
-            f"usual is {shown(usual)}, not a mapping from strategies to settings such as {{'bfs': {{'k': 9}}}}",
+            "strategy_settings",
+            f"strategy_settings is {shown(settings)}, not a mapping from strategies to settings such as {{'bfs': {{'k': 9}}}}",
         )
     if task.mode not in ("sample", "propose"):
         yield "mode", f"mode is {shown(task.mode)}, not 'sample' or 'propose'"

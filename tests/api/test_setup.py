@@ -25,15 +25,15 @@ def test_strategies_verifiers_and_tasks_can_be_given_by_name():
             solve(make_task(), 1, engine=engine, **wrong)
 
 
-def test_a_strategy_given_by_name_has_the_usual_settings_of_the_task():
-    task = make_task(usual={"bfs": {"b": 1, "k": 2}})
+def test_a_strategy_given_by_name_has_the_strategy_settings_of_of_the_task():
+    task = make_task(strategy_settings={"bfs": {"b": 1, "k": 2}})
     settings = [
         solve(task, 1, engine=make_engine(), strategy=strategy).settings["strategy"] for strategy in ("bfs", BFS(k=3))
     ]
     assert settings == [{"name": "bfs", "b": 1, "k": 2}, {"name": "bfs", "b": BFS().b, "k": 3}]
     for wrong, error in (({"bfs": {"width": 1}}, ConfigError), ({"bfs": 7}, TaskError), (None, TaskError)):
         with pytest.raises(error):
-            solve(make_task(usual=wrong), 1, engine=make_engine())
+            solve(make_task(strategy_settings=wrong), 1, engine=make_engine())
 
 
 @pytest.mark.parametrize(

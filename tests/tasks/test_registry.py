@@ -56,7 +56,7 @@ def test_a_malformed_module_and_attribute_gets_a_hint(name):
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("math:pi", "is float, not a Task - correct what that names"),
+        ("math:pi", "is float, not a Task - correct math:pi in its module"),
         ("math:sqrt", "cannot be made: TypeError"),
         ("math:no", "check module and attribute"),
         ("no_such_module:Task", "check module and attribute"),

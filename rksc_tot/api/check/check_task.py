@@ -14,7 +14,15 @@ from rksc_tot.search.approximate.prompt_variants import other_variants
 from rksc_tot.search.task_calls import read_answer, read_verdict, thought_fault
 from rksc_tot.search.validation import Fault, problem_fault, prompt_fault, question_fault, setting_faults
 
-SETTINGS = ("stop", "propose_stop", "max_thought_tokens", "max_thoughts", "mode", *Sampling.model_fields, "usual")
+SETTINGS = (
+    "stop",
+    "propose_stop",
+    "max_thought_tokens",
+    "max_thoughts",
+    "mode",
+    *Sampling.model_fields,
+    "strategy_settings",
+)
 SAMPLES = ("", "a sample thought", "12 + 3 = 15", "<|im_end|>**bold** \ufffd\x00", "x" * 5000)
 
 

@@ -23,21 +23,25 @@ def compare(
     engine: EngineOptions,
     limits: LimitOptions,
     sampling_options: SamplingOptions,
-    problems: Annotated[list[str] | None, typer.Argument(help="Problems, one an argument.")] = None,
+    problems: Annotated[list[str] | None, typer.Argument(help="Problems, one per argument.")] = None,
     puzzles: Annotated[Path | None, typer.Option(help="A csv file of problems, with columns Rank and Puzzles.")] = None,
     rows: Annotated[str | None, typer.Option(help="Only these ranks of that file, such as 901-1000.")] = None,
     held_out: Annotated[
         bool, typer.Option("--held-out", help="Game-of-24 puzzles that the embedded model was not trained on.")
     ] = False,
     held_out_states: Annotated[
-        bool, typer.Option("--held-out-states", help="Those of them whose good states it has not seen either.")
+        bool,
+        typer.Option(
+            "--held-out-states",
+            help="Held-out puzzles of which no solvable state was in the training data either.",
+        ),
     ] = False,
     only: Annotated[
         list[str] | None, typer.Option(help="Run this row only, by its label in --list. May be given several times.")
     ] = None,
     list_rows: Annotated[bool, typer.Option("--list", help="List the labels of all rows and run none.")] = False,
     seed: Seed = 0,
-    concurrency: Annotated[int, typer.Option(min=1, help="Searches at the same time. It changes seconds only.")] = 8,
+    concurrency: Annotated[int, typer.Option(min=1, help="Searches at the same time: affects the run time only.")] = 8,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:

@@ -65,7 +65,7 @@ def run(
     with one_sentence(debug):
         from rksc_tot.api.jsonl_reader import read_problems
         from rksc_tot.api.outcomes import RunProgress, Tally, has_check
-        from rksc_tot.api.setup import sampling_for, usual_verifier, verifier_of
+        from rksc_tot.api.setup import default_verifier, sampling_for, verifier_of
         from rksc_tot.api.solve_many import asolve_many
         from rksc_tot.cli.engine import open_engine
         from rksc_tot.cli.output import loading
@@ -101,7 +101,7 @@ def run(
             """All settings that a result depends on. A problem that the task refuses has no default verifier."""
             if verifier is None:
                 with suppress(RkscTotError):
-                    usual = usual_verifier(chosen, validated(chosen, problem))
+                    usual = default_verifier(chosen, validated(chosen, problem))
                     return {**common, "verifier": verifier_of(usual).describe()}
             return common
 

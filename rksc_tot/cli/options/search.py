@@ -35,12 +35,12 @@ class StrategyOptions:
     seed: Seed = 0
 
     def strategy_for(self, task: Task) -> Strategy:
-        """The strategy with the settings of ``--set`` and, for all others, of ``task.usual``. Raises ConfigError."""
-        from rksc_tot.api.setup import usual_settings
+        """The strategy with the settings of ``--set`` and, for all others, of ``task.strategy_settings``. Raises ConfigError."""
+        from rksc_tot.api.setup import strategy_settings_of
         from rksc_tot.strategies import STRATEGIES
 
         importable_here(self.strategy)
-        settings = usual_settings(task, self.strategy) | settings_of(self.settings or [])
+        settings = strategy_settings_of(task, self.strategy) | settings_of(self.settings or [])
         return STRATEGIES.make(self.strategy, **settings)
 
 

@@ -31,17 +31,17 @@ class Registry(Generic[T]):
         The entry-point group of installed packages.
     built_in : Mapping[str, str]
         Maps names to ``module:attribute``, which is imported on use.
-    of_function : str
-        The hint for a function that does not make a plug-in.
+    function_hint : str
+        What to do, for the error message, if the name leads to a function that returns no plug-in.
 
-    ``module:attribute`` is a name too, if the module can be imported.
+    Methods take the name of a built-in or installed plug-in, or ``module:attribute`` for one that can be imported.
     """
 
     kind: str
     base: type[T]
     group: str
     built_in: Mapping[str, str]
-    of_function: str = ""
+    function_hint: str = ""
 
     def names(self) -> list[str]:
         """All names, sorted."""
@@ -64,7 +64,7 @@ class Registry(Generic[T]):
             If the name is unknown, the plug-in cannot be imported or made, or an option is unknown or out of range.
         """
         plug_in = self._load(name)
-        hint = (inspect.isroutine(plug_in) and self.of_function) or f"correct {self._origin(name)}"
+        hint = (inspect.isroutine(plug_in) and self.function_hint) or f"correct {self._origin(name)}"
         try:
             with calling_user_code(name, RkscTotError, ValidationError):
                 made = _made(plug_in, options)
@@ -115,7 +115,7 @@ class Registry(Generic[T]):
             ) from raised.error
 
     def _origin(self, name: str) -> str:
-        return "what that names" if _is_own(name) else f"what its {self.group} entry point names"
+        return f"{name} in its module" if _is_own(name) else f"the object that its {self.group} entry point names"
 
 
 def _is_own(name: str) -> bool:

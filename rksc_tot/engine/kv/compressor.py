@@ -94,7 +94,7 @@ class Compressor:
             prompt=sum(position < prompt for position in positions),
             layers=len(self.arena.keys),
             heads=next(iter(self.arena.keys.values())).shape[0],
-            attention=stats.lately(slots) if stats is not None and self.policy.heeds_attention else None,
+            attention=stats.recent(slots) if stats is not None and self.policy.heeds_attention else None,
         )
 
 

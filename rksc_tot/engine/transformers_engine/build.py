@@ -12,7 +12,7 @@ from rksc_tot.cache.offload.store import OffloadStore
 from rksc_tot.cache.prefix_tree import PrefixTree
 from rksc_tot.cache.slot_pool import SlotPool
 from rksc_tot.core.errors import ConfigError, EngineError
-from rksc_tot.engine.kv.compression import compressor_for, measure_attention
+from rksc_tot.engine.kv.choose_compressor import compressor_for, measure_attention
 from rksc_tot.engine.kv.offloading import Restorer
 from rksc_tot.engine.kv.speculation import DraftCopies
 from rksc_tot.engine.kv.tree_compressor import TreeCompressor

@@ -24,9 +24,9 @@ class CompressionAudit:
     Parameters
     ----------
     audit : float
-        Share, 0..1, of the inexact thoughts and inexact answers to label questions that are audited.
+        Probability, 0..1, that an inexact thought, or an inexact answer to a label question, is audited.
     engine, account
-        Of the search.
+        The engine and the account of the search.
     rng : callable
         Returns the random stream of the search with the given name.
     warn : callable
@@ -50,7 +50,7 @@ class CompressionAudit:
         chosen = [n for n in nodes if not n.exact and n._handle is not None and self._draws("compression", n.branch)]
         if not chosen:
             return
-        row = self._account.ledger.compression
+        counters = self._account.ledger.compression
         try:
             found = await self._engine.against_full([node._handle for node in chosen], self._account)
         except CacheError:
@@ -58,10 +58,10 @@ class CompressionAudit:
             return
         for pair in found:
             if pair is not None:
-                row.book_audit(pair[0], not pair[1])
+                counters.book_audit(pair[0], not pair[1])
         self._alarm(
             "compression",
-            row,
+            counters,
             "after {} of {} audited thoughts the likeliest next token differs from that on the full KV",
         )
 
@@ -75,7 +75,7 @@ class CompressionAudit:
                     chosen.append((replace(request, audit=True, exit=None, trace=False), reply))
         if not chosen:
             return
-        row = self._account.ledger.scores
+        counters = self._account.ledger.scores
         try:
             full = await self._engine.label([request for request, _ in chosen], self._account)
         except CacheError:
@@ -85,10 +85,10 @@ class CompressionAudit:
             if wanted is not None:
                 there, got = wanted.probabilities, reply.probabilities
                 flipped = max(there, key=there.__getitem__) != max(got, key=got.__getitem__)
-                row.book_audit(_divergence(there, got), flipped)
+                counters.book_audit(_divergence(there, got), flipped)
         self._alarm(
             "scores",
-            row,
+            counters,
             "{} of {} audited answers to label questions differ from those on the full KV",
         )
 

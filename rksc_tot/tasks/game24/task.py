@@ -11,12 +11,12 @@ from typing import Any, Literal
 from rksc_tot.core.errors import ConfigError, TaskError
 from rksc_tot.core.task import Path, Question, Reject, Task, Thought
 from rksc_tot.tasks.game24.arithmetic import NUMBER, apply, evaluate, reachable
-from rksc_tot.tasks.game24.expression import Expression
+from rksc_tot.tasks.game24.canonical_form import Expression
 from rksc_tot.tasks.game24.prompts import QUESTION, prompt_text
 from rksc_tot.tasks.game24.world import GOAL, LARGEST, State
 
 COUNT = 4
-USUAL: dict[str, dict[str, dict[str, Any]]] = {
+STRATEGY_SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
     "steps": {"bfs": {"b": 5, "k": 32}, "dfs": {"k": 32, "threshold": 0.5}, "beam": {"b": 5, "k": 32}},
     "solve": {"self_consistency": {"n": 20}},
 }  # by role; a small model needs many samples to find a good step
@@ -48,7 +48,7 @@ class Game24(Task):
         if role not in ("steps", "solve"):
             raise ConfigError(f"game24 has no role {role!r}", hint="give 'steps' or 'solve'")
         self.role = role
-        self.usual = USUAL[role]
+        self.strategy_settings = STRATEGY_SETTINGS[role]
 
     def validate(self, problem: str | Sequence[int]) -> State:
         """The sorted numbers of ``"4 5 6 10"`` or ``[4, 5, 6, 10]``."""

@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from rksc_tot.api.setup import usual_settings
+from rksc_tot.api.setup import strategy_settings_of
 from rksc_tot.core.task import Task
 
 KINDS = {"int": "whole number", "float": "number", "str": "string", "bool": "true or false", "ArborFit": "file"}
@@ -16,14 +16,14 @@ BOUNDS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
 
 
 def setting_lines(plug_in: object, base: type) -> list[str]:
-    """A line ``name=default  range: meaning`` for each setting of a plug-in that its ``base`` does not have.
+    """One line ``name=default  range: meaning`` per setting of a plug-in, without the settings of its class ``base``.
 
-    For a task: a line for each strategy in ``task.usual``.
+    For a task: one line per strategy in ``task.strategy_settings``.
     """
     if isinstance(plug_in, Task):
         return [
-            f"usual {strategy}: {', '.join(f'{name}={value!r}' for name, value in usual_settings(plug_in, strategy).items())}"
-            for strategy in plug_in.usual
+            f"{strategy}: {', '.join(f'{name}={value!r}' for name, value in strategy_settings_of(plug_in, strategy).items())}"
+            for strategy in plug_in.strategy_settings
         ]
     if not isinstance(plug_in, BaseModel):
         return []
@@ -33,7 +33,9 @@ def setting_lines(plug_in: object, base: type) -> list[str]:
     return [
         f"{name}={_written(value)}  {_range(fields[name])}"
         for name, value in own.items()
-        if all(one is None or isinstance(one, str | int | float) for one in _members(value))  # others have no text form
+        if all(
+            one is None or isinstance(one, str | int | float) for one in _members(value)
+        )  # others cannot be given as text
     ]
 
 

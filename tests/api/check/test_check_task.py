@@ -76,7 +76,7 @@ CHAT = [{"role": "user", "content": "hi"}]
         ({"max_thoughts": 0}, "max_thoughts", "whole number of at least 1"),
         ({"max_thought_tokens": 1.5}, "max_thought_tokens", "whole number of at least 1"),
         ({"mode": "guess"}, "mode", "'sample' or 'propose'"),
-        ({"usual": {"bfs": 7}}, "usual", "not a mapping from strategies to settings"),
+        ({"strategy_settings": {"bfs": 7}}, "strategy_settings", "not a mapping from strategies to settings"),
         ({"temperature": -1}, "temperature", "greater than or equal to 0"),
         ({"top_p": 0}, "top_p", "greater than 0"),
         ({"is_solution": lambda problem, path: True}, "is_solution", "would end before it starts"),

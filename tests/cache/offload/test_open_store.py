@@ -11,8 +11,8 @@ from rksc_tot.core.errors import ConfigError
     [
         (("gpu",), "offload is 'gpu' - name one of cpu, disk"),
         ((3,), "offload is 3"),
-        (("cpu", 0), "offload_budget 0 is no KV budget"),
-        (("disk", "-1MiB"), "'-1MiB' is no KV budget"),
+        (("cpu", 0), "offload_budget 0 is no size in bytes"),
+        (("disk", "-1MiB"), "'-1MiB' is no size in bytes"),
         (("disk", "1MiB", "no/such/folder"), "there is no folder 'no/such/folder'"),
         (("disk", "1MiB", __file__), "there is no folder"),
         (("disk", "1MiB", ""), "offload_folder is '' - give the path of a folder, or leave it out"),

@@ -128,7 +128,7 @@ def test_a_file_that_was_edited_is_refused_before_a_model_is_loaded(monkeypatch,
         ([], "there are no problems"),
         ([*PUZZLES, "--out", "no/such/f.json"], "'no/such/f.json' cannot be written"),
         ([*PUZZLES, "--model", " "], "--model is empty"),
-        ([*PUZZLES, "--kv-budget", "much"], "--kv-budget 'much' is no KV budget"),
+        ([*PUZZLES, "--kv-budget", "much"], "--kv-budget 'much' is no size in bytes"),
         ([*PUZZLES, "--strategy", "nope"], "no strategy 'nope'"),
     ],
 )

@@ -62,7 +62,7 @@ def test_every_setting_that_can_be_set_is_listed_with_its_default_and_range():
     said = run("strategies").stdout
     assert "k=5  whole number, at least 1, at most 1000000: thoughts generated after each state" in said
     assert "reduce='mean'  mean or sum" in said
-    assert "usual bfs: b=5, k=32" in run("tasks").stdout
+    assert "bfs: b=5, k=32" in run("tasks").stdout
     assert "longest=400" in run("verifiers").stdout
 
 

@@ -178,7 +178,7 @@ def test_existing_results_are_not_overwritten(no_model):
     [
         (["--run-max-tokens", "0"], "--run-max-tokens 0"),
         (["--run-max-seconds", "inf"], "--run-max-seconds inf is no limit"),
-        (["--max-kv", "64 potatoes"], "'64 potatoes' is no KV budget"),
+        (["--max-kv", "64 potatoes"], "'64 potatoes' is no size in bytes"),
         (["--strategy", "nope"], "no strategy 'nope'"),
         (["--verifier", "nope"], "no verifier 'nope'"),
         (["--model", ""], "--model is empty"),

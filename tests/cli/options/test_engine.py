@@ -183,8 +183,8 @@ def test_by_default_nothing_is_compressed_or_offloaded(opened):
         (["--offload", "cpu", "--offload-folder", "."], "offload to cpu has no use for the folder '.'"),
         (["--offload", "disk", "--offload-folder", "no/such"], "there is no folder 'no/such' to offload to"),
         (["--offload", "disk", "--offload-folder", ""], "offload_folder is '' - give the path of a folder"),
-        (["--offload", "cpu", "--offload-budget", "much"], "--offload-budget 'much' is no KV budget"),
-        (["--kv-budget", "-1"], "--kv-budget '-1' is no KV budget"),
+        (["--offload", "cpu", "--offload-budget", "much"], "--offload-budget 'much' is no size in bytes"),
+        (["--kv-budget", "-1"], "--kv-budget '-1' is no size in bytes"),
         (["--compress", "snapkv:kernel=4"], "it must be odd"),
     ],
 )

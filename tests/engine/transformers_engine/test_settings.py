@@ -21,10 +21,10 @@ from rksc_tot.policies.compression.streaming_llm import Streaming
         ({"offload": "cpu", "offload_folder": "/"}, "offload to cpu has no use for the folder"),
         ({"offload": "tape"}, "offload is 'tape' - name one of cpu, disk"),
         ({"offload": "disk", "offload_folder": "no/such"}, "there is no folder 'no/such'"),
-        ({"offload": "cpu", "offload_budget": 0}, "offload_budget 0 is no KV budget"),
+        ({"offload": "cpu", "offload_budget": 0}, "offload_budget 0 is no size in bytes"),
         ({"compress": "lru"}, "there is no compression policy 'lru'"),
         ({"compress": 3}, "compress is 3 - name one of arborkv"),
-        ({"kv_budget": "much"}, "kv_budget 'much' is no KV budget"),
+        ({"kv_budget": "much"}, "kv_budget 'much' is no size in bytes"),
         *(
             (
                 {"compress": "streaming", "lossless": wrong},

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rksc_tot.tasks.game24.arithmetic import LONGEST, apply, evaluate, reachable
-from rksc_tot.tasks.game24.expression import Expression
+from rksc_tot.tasks.game24.canonical_form import Expression
 
 
 @pytest.mark.parametrize(
