@@ -77,7 +77,7 @@ class AttentionStats:
 
     @torch.inference_mode()
     def compact(self, slots: Sequence[int], kept: np.ndarray) -> None:
-        """Move recent sums like :meth:`~rksc_tot.cache.arena.Arena.compact` moves the rows; the totals of these slots restart at 0."""
+        """Move recent sums as :meth:`~rksc_tot.cache.arena.Arena.compact` moves the rows; totals of these slots restart at 0."""
         places = torch.tensor(slots)
         first = places[: kept.shape[-1]]
         for layer, of_layer in zip(sorted(self._recent), torch.from_numpy(kept), strict=True):
