@@ -171,7 +171,7 @@ def test_a_private_path_shares_no_kv():
     tree.check_integrity()
 
 
-def test_an_origin_is_forgotten_with_its_last_path():
+def test_an_origin_is_dropped_with_its_last_path():
     tree = PrefixTree(SlotPool(9), RSBCM())
     origin = tree.private_root()
     one, two = hung(tree, origin, [1]), hung(tree, origin, [2])

@@ -135,7 +135,7 @@ def test_segments_without_a_handle_go_before_segments_with_one():
     assert kept.resident
 
 
-def test_a_compressor_is_asked_once_and_before_any_held_segment_is_evicted():
+def test_a_compressor_is_called_once_and_before_any_held_segment_is_evicted():
     compressor = Halving()
     tree = make_tree(8, compressor=compressor)
     held = hung(tree, tree.origin, [1, 2, 3, 4])

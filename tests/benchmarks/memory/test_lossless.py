@@ -28,7 +28,7 @@ def test_a_pass_over_the_budget_is_counted():
         assert watch.held > held  # nothing of the first was let go
 
 
-def test_a_pass_of_drafts_alone_is_no_full_pass():
+def test_a_pass_of_draft_rows_is_not_a_full_pass():
     plain = carry_out("chains", ["4 5 6 10"], None, None)
     drafted = carry_out("chains", ["4 5 6 10"], policy("identity", "chains"), None)
     assert lossless.NEW >= plain.full_passes == plain.passes > 20
@@ -38,7 +38,7 @@ def test_a_pass_of_drafts_alone_is_no_full_pass():
     assert plain.branches == lossless.SAMPLED + 1
 
 
-def test_what_comes_out_otherwise_is_not_called_the_same(monkeypatch):
+def test_different_output_is_not_reported_as_identical(monkeypatch):
     monkeypatch.setattr(lossless, "Lossless", lambda: False)  # drafts that nobody verifies
     assert not compared("random_attention", "chains", PUZZLES[:4])["identical"]
 
@@ -59,7 +59,7 @@ def test_a_policy_that_keeps_all_has_every_draft_accepted_and_another_one_not():
     ("identical", "lossless_identical", False), ("balanced", "drafted_is_accepted_and_rejected", False),
     ("overruns", "overruns", 2), ("branches", "branches", 3),
 ])  # fmt: skip
-def test_one_policy_that_fails_is_told(part, figure, value):
+def test_a_failing_policy_is_reported(part, figure, value):
     good = {
         "identical": True, "branches": 9, "drafted": 10, "accepted": 5, "drafted_tight": 10, "accepted_tight": 5,
         "balanced": True, "full_passes": 1, "plain_passes": 4, "passes": 6, "overruns": 0, "restored": 0,

@@ -14,7 +14,7 @@ TREE = Shape(parent=(-1, 0, 0, 2, 2), tokens=(10, 3, 4, 5, 6))
 SCORES = [0.0, 0.9, 0.1, 0.2, 0.3]
 
 
-def test_a_shape_knows_its_paths_and_what_copies_would_take():
+def test_a_shape_has_its_paths_and_the_size_of_copies():
     assert TREE.paths == [10, 13, 14, 19, 20]
     assert TREE.depths == [0, 1, 1, 2, 2]
     assert TREE.copies == 13 + 19 + 20
@@ -24,7 +24,7 @@ def test_a_shape_knows_its_paths_and_what_copies_would_take():
     ("parent", "tokens"),
     [([], []), ([-1, 0], [1]), ([0], [1]), ([-1, 2, 0], [1, 1, 1]), ([-1, -1], [1, 1]), ([-1, 0], [1, 0])],
 )
-def test_what_is_no_tree_is_refused(parent, tokens, tmp_path):
+def test_an_invalid_tree_is_refused(parent, tokens, tmp_path):
     file = tmp_path / "trees.json"
     file.write_text(json.dumps({"task": [{"parent": parent, "tokens": tokens}]}), encoding="utf-8")
     with pytest.raises(ValidationError):
@@ -33,7 +33,7 @@ def test_what_is_no_tree_is_refused(parent, tokens, tmp_path):
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("kept", [False, True])
-def test_with_room_for_all_nothing_is_computed_twice_and_the_peak_is_the_tree(policy, kept):
+def test_with_enough_room_no_token_is_computed_twice_and_the_peak_is_the_tree(policy, kept):
     assert replay(TREE, SCORES, policy, sum(TREE.tokens), kept) == (0, sum(TREE.tokens), True)
 
 
@@ -60,7 +60,7 @@ def test_drawn_scores_agree_with_the_recorded_choice_to_the_stated_degree(auc):
     assert measured_auc(shapes, scores) == pytest.approx(auc, abs=0.03)
 
 
-def test_made_up_trees_depend_on_the_seed_alone():
+def test_synthetic_trees_depend_only_on_the_seed():
     assert synthetic(2) == synthetic(2) != synthetic(2, seed=1)
 
 

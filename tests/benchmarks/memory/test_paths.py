@@ -39,7 +39,7 @@ def test_with_all_kv_every_fact_is_known():
     assert told.peak > paths.LINES
 
 
-def test_what_is_not_kept_is_not_known_and_what_is_restated_is():
+def test_dropped_facts_are_lost_and_restated_facts_are_known():
     told = write(Streaming(budget=32, recent=RECENT), 2)
     assert told.right == {"prompt": 2, "once": 0, "every_16": 2, "every_32": 2, "every_64": 0, "every_128": 0}
     told = write(Streaming(budget=32, recent=RECENT, pin_prompt=False), 1)
@@ -47,7 +47,7 @@ def test_what_is_not_kept_is_not_known_and_what_is_restated_is():
 
 
 @pytest.mark.parametrize(("blind", "known"), [(0, True), (HEADS - 1, True), (HEADS, False)])
-def test_one_head_that_still_has_a_statement_suffices(blind, known, monkeypatch):
+def test_one_head_with_a_statement_is_enough(blind, known, monkeypatch):
     monkeypatch.setattr(paths, "LINES", 72)  # so that a path is brought down once before the questions
     prompt = 1 + paths.STATED + 1  # the first token, the facts, the first line
     stated = prompt + 1  # after line 1 comes what is stated once

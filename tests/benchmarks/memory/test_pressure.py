@@ -27,12 +27,12 @@ def recalled(random, other, prompt=(1.0, 0.1), once=0.0):
     (0.8, 0.8, "reproduced at 64"), (0.8, 0.82, "not told apart at 64"), (0.6, 0.8, "refuted at 64"),
     (0.0, 0.0, "nothing is solved by any at 64"), (0.1, 0.0, "reproduced at 64"),
 ])  # fmt: skip
-def test_a_claim_is_held_against_the_intervals(random, other, verdict):
+def test_a_claim_is_compared_with_the_intervals(random, other, verdict):
     said = findings(recalled(("random", random), ("other", other)))
     assert said["finding.random_pinned_at_least_snapkv_and_streaming"] == f"paths: {verdict}"
 
 
-def test_a_claim_is_held_against_the_searches_too():
+def test_a_claim_is_compared_with_the_searches():
     found = recalled(("r", 0.8), ("o", 0.7))
     for name, solved in (("random_attention", 0.3), ("snapkv", 0.7), ("streaming", 0.3)):
         found[f"curve.games.{name}.8"] = dict(zip(SHARES, (solved, solved - 0.05, solved + 0.05, 0.9), strict=True))
@@ -40,7 +40,7 @@ def test_a_claim_is_held_against_the_searches_too():
     assert said == "paths: reproduced at 64; games: refuted at 8"
 
 
-def test_what_does_not_collapse_and_is_not_lost_is_said_to_be_refuted():
+def test_a_claim_of_collapse_or_loss_that_does_not_occur_is_refuted():
     said = findings(recalled(("r", 0.8), ("o", 0.7), prompt=(1.0, 0.9), once=0.9))
     assert said["finding.collapses_without_the_pin"].startswith("refuted for ")
     assert said["finding.stated_once_is_lost"].startswith("refuted: ")

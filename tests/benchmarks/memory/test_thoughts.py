@@ -16,7 +16,7 @@ def told(level, *words):
     return Thought(f" l0; m{level}={level} " + "".join(words))
 
 
-def test_right_is_what_recites_every_mark_and_the_prompt():
+def test_an_answer_is_right_if_it_recites_every_mark_and_the_prompt():
     task, problem = LongThoughts(), "0 1 2 3 4 5 6 7 8 9 0 7"
     truth = [fact("p11", 7), *(fact(f"m{n}", n) for n in range(LEVELS))]
     path = Path([*(told(n) for n in range(LEVELS - 1)), told(LEVELS - 1, *truth)])
@@ -40,14 +40,14 @@ def test_the_same_search_finds_the_same_exact_tree_in_a_quarter_of_the_room():
     assert least["overruns"] == rest["overruns"] == 0
 
 
-def test_where_nothing_may_go_there_is_no_room():
+def test_without_eviction_there_is_no_room():
     tree, found = alone(problems(1)[0], {"eviction": "none", "kv_budget": 500 * 2560})
     assert not found["finished"]
     assert tree is None
     assert found["held_bytes"] <= 500 * 2560
 
 
-def test_what_decides_between_thoughts_depends_on_nothing_but_them(monkeypatch):
+def test_scores_depend_only_on_problem_and_marks(monkeypatch):
     monkeypatch.setattr(thoughts, "STRATEGY", BFS(b=2, k=8))
     with thoughts.engine() as engine:
         found = [

@@ -42,14 +42,14 @@ def child(tmp_path, monkeypatch):
     found.close()
 
 
-def test_it_searches_as_often_as_asked_though_libraries_print(child):
+def test_a_child_serves_several_searches_while_libraries_print(child):
     assert child.told == {"version": "1"}
     for _ in range(2):
         assert child.search(PROBLEM, SHAPE).shape == PeerTally.expected(SHAPE).shape
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks into /proc")
-def test_it_is_stopped_between_searches_and_gone_after_the_last(child):
+def test_a_child_is_stopped_between_searches_and_ends_after_the_last(child):
     assert wait_for(lambda: state(child.process) == "T")
     child.search(PROBLEM, SHAPE)
     assert wait_for(lambda: state(child.process) == "T")
@@ -58,7 +58,7 @@ def test_it_is_stopped_between_searches_and_gone_after_the_last(child):
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks into /proc")
-def test_it_does_not_outlive_a_benchmark_that_is_killed(tmp_path):
+def test_a_child_ends_with_a_killed_benchmark(tmp_path):
     script = (
         "import sys, time; from pathlib import Path; import benchmarks.peers.child as p\n"
         f"p.LOGS = Path({str(tmp_path)!r})\n"
@@ -74,13 +74,13 @@ def test_it_does_not_outlive_a_benchmark_that_is_killed(tmp_path):
     assert wait_for(lambda: state(process) in (None, "Z"))
 
 
-def test_one_that_cannot_load_is_absent_and_says_why(tmp_path, monkeypatch):
+def test_a_child_that_cannot_load_is_absent_with_the_reason(tmp_path, monkeypatch):
     monkeypatch.setattr("benchmarks.peers.child.LOGS", tmp_path)
     with pytest.raises(PeerAbsent, match="counting ended: no such model"):
         Child("counting", Path(sys.executable), MODULE, {"broken": True}, {})
 
 
-def test_the_number_of_threads_of_this_process_is_not_taken_over(tmp_path, monkeypatch):
+def test_a_child_does_not_inherit_the_number_of_threads(tmp_path, monkeypatch):
     monkeypatch.setattr("benchmarks.peers.child.LOGS", tmp_path)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     child = Child("counting", Path(sys.executable), MODULE, {}, {"A_SETTING": "on"})
@@ -94,7 +94,7 @@ def test_the_number_of_threads_of_this_process_is_not_taken_over(tmp_path, monke
     assert os.environ["OMP_NUM_THREADS"] == "1"
 
 
-def test_an_environment_is_only_made_when_asked_for():
+def test_an_environment_is_created_only_with_install():
     recipe = PeerRecipe("nobody", ("no-such-package", "1.0"), ("no-such-package==1.0",))
     with pytest.raises(PeerAbsent, match=r"no no-such-package 1.0 in .build/peers/nobody - give --install"):
         recipe.ready(install=False)

@@ -32,7 +32,7 @@ def text(subject):
     return random_text(subject.tokenizer, SHAPE.prompt, PROMPT)
 
 
-def test_a_text_has_the_tokens_it_is_asked_for_and_no_label(subject, text):
+def test_a_text_has_the_given_number_of_tokens_and_no_label(subject, text):
     ids = TextTokenizer(subject.tokenizer).encode(text)
     assert len(ids) == SHAPE.prompt
     every = random_text(subject.tokenizer, 20 * subject.tokenizer.vocab_size, PROMPT).split()
@@ -67,7 +67,7 @@ def test_ours_computes_every_token_once(subject, text):
     assert 0 < tally.expanding + tally.scoring <= tally.seconds
 
 
-def test_generate_computes_every_path_for_every_branch_and_every_question_and_no_row_more(subject, text):
+def test_generate_computes_every_path_for_every_branch_and_question(subject, text):
     tally = search(Generate(subject.model), subject.problem(text), SHAPE)
     assert tally.shape == PeerTally.expected(SHAPE).shape
     grown = 4 * SHAPE.prompt + 8 * (SHAPE.prompt + SHAPE.new)
@@ -102,7 +102,7 @@ def test_generate_and_the_engine_read_the_same_probability(subject, text):
     assert value == pytest.approx(reply.probabilities[LABELS[0]], abs=1e-5)
 
 
-def test_a_peer_that_does_less_is_found_out():
+def test_a_peer_with_less_work_is_an_error():
     def lazy(prompt, shape):
         tally = PeerTally.expected(shape)
         tally.sampled -= 1
@@ -112,7 +112,7 @@ def test_a_peer_that_does_less_is_found_out():
         rounds_of({"lazy": lazy}, SHAPE, 1, 1, str)
 
 
-def test_every_round_runs_all_in_another_order_on_new_prompts():
+def test_rounds_run_peers_in_rotating_order_on_new_prompts():
     calls = []
 
     def peer(name):
@@ -128,7 +128,7 @@ def test_every_round_runs_all_in_another_order_on_new_prompts():
     assert len({prompt for _, prompt in calls}) == 6
 
 
-def test_ratios_are_of_theirs_over_ours():
+def test_ratios_are_figures_of_peers_over_ours():
     def tallies(seconds, prefilled):
         return [[PeerTally(seconds=seconds, prefilled=prefilled, sampled=7) for _ in range(2)]]
 
@@ -138,7 +138,7 @@ def test_ratios_are_of_theirs_over_ours():
     assert found["peer.sampled"] == found["ours.sampled"] == 7
 
 
-def test_what_is_absent_is_null_and_says_why():
+def test_an_absent_peer_has_null_figures_and_a_reason():
     assert dict(missing({"vllm": "it is not here"})) == {
         "vllm.time_ratio": None, "vllm.prefill_ratio": None, "vllm.reason": "it is not here",
     }  # fmt: skip

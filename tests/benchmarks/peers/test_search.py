@@ -45,12 +45,12 @@ def test_a_search_books_what_it_prefilled_itself_and_its_parts_are_no_longer_tha
     assert 0 <= tally.expanding + tally.scoring <= tally.seconds
 
 
-def test_what_a_child_process_is_asked_is_what_was_meant():
+def test_a_search_request_survives_json():
     shape = PeerShape(3, 2, 4, 1, 1, 2)
     assert from_json(json.loads(json.dumps(to_json(shape, PROBLEM)))) == (shape, PROBLEM)
 
 
-def test_the_first_label_is_weighed_against_the_other_and_nothing_else():
+def test_the_first_label_is_compared_only_with_the_second():
     ids = [1, 5, 2]
     value = first_label([math.log(p) for p in (0.1, 0.2, 0.1)], PROBLEM.labels, ids)
     assert value == pytest.approx(0.75)

@@ -19,7 +19,7 @@ def house(tmp_path):
     return build
 
 
-def test_a_clean_house_has_no_offender(house):
+def test_a_clean_source_has_no_breach(house):
     found = house({"rksc_tot/search/a": "from rksc_tot.core import b", "rksc_tot/core/b": "class One: pass"})
     assert (found["rooms"], found["arrows"], found["files"]) == (2, 1, 2)
     assert not any(name.endswith(".of") for name in found)
@@ -86,5 +86,5 @@ def ours():
 
 
 @pytest.mark.parametrize("law", ["arrows_up", "circles", "circles_of_siblings", "levels_over_10", "names_twice"])
-def test_the_source_keeps_the_law(ours, law):
+def test_the_source_keeps_the_laws(ours, law):
     assert ours.get(f"{law}.of", []) == []

@@ -24,21 +24,21 @@ def test_the_loosest_threshold_is_the_last_that_agrees_enough():
     assert _loosest([branch(3, False), branch(2, True)], "safety") == math.inf
 
 
-def test_what_is_sent_back_counts_as_nothing_reused():
+def test_a_rejected_branch_counts_as_no_reuse():
     found = _outcome([(branch(1, True), True), (branch(1, False, tokens=300), False)])
     assert found["reuse_asks"] == 80 / 400
     assert found["top1_agreement"] == 1
     assert (found["kept"], found["flips"], found["of"]) == (1, 0, 2)
 
 
-def test_agreement_over_many_splits_is_that_of_all_branches_kept():
+def test_agreement_over_splits_is_computed_over_all_kept_branches():
     splits = [{"kept": 1, "flips": 1, "top1_agreement": 0.0}, {"kept": 9, "flips": 0, "top1_agreement": 1.0},
               {"kept": 0, "flips": 0, "top1_agreement": None}]  # fmt: skip
     assert _mean(splits)["top1_agreement"] == 0.9
     assert _mean([{"a": {"x": 1}}, {"a": {"x": 2, "why": "so"}}]) == {"a": {"x": 1.5, "why": "so"}}
 
 
-def test_a_promise_needs_branches_enough_and_stops_at_the_first_failure():
+def test_certification_needs_enough_branches_and_stops_at_the_first_failure():
     def outcome(threshold):
         return {"threshold": threshold}
 
@@ -50,7 +50,7 @@ def test_a_promise_needs_branches_enough_and_stops_at_the_first_failure():
     assert _certified(late, "safety", 0.01, outcome) == {"accepted": 1, "threshold": 1000 - 299}
 
 
-def test_harm_is_learnt_from_other_problems_than_it_is_judged_on():
+def test_harm_is_estimated_on_other_problems_than_the_evaluated_ones():
     """The audited fifth alone says which variant is harmful; on the rest that rank correlates with KL."""
     branches = [
         branch(5.0, True, problem, kl=0.01 * (1 + problem % 3) * (1 + 9 * (variant == "b")), variant=variant)
@@ -63,7 +63,7 @@ def test_harm_is_learnt_from_other_problems_than_it_is_judged_on():
     assert figures["of"] == 16
 
 
-def test_problems_and_prompt_variants_are_many_and_distinct():
+def test_problems_and_prompt_variants_are_distinct():
     assert len({*SHORT, *LONG}) == len(SHORT) + len(LONG) >= 40
     assert len(set(VARIANTS)) == 8
     assert with_other_numbers("3 boxes of 12", 2) == "5 boxes of 14"

@@ -30,7 +30,7 @@ def plainly(case):
 
 
 @torch.inference_mode()
-def test_every_way_gives_what_attention_is(case):
+def test_every_method_gives_the_attention_written_out(case):
     wanted = plainly(case)
     for way in (case.ours(), *case.mask().values(), *case.copy().values()):
         assert way().shape == wanted.shape
@@ -46,7 +46,7 @@ def test_ours_stores_the_new_rows_itself(case):
 
 
 @torch.inference_mode()
-def test_the_size_of_the_copies_is_foretold(case):
+def test_the_size_of_copies_is_computed_in_advance(case):
     made = []
 
     def keep(q, k, v, bias, shown):
@@ -59,14 +59,14 @@ def test_the_size_of_the_copies_is_foretold(case):
     assert size == copy_bytes(case.heads, case.prefix, case.branches, 4)
 
 
-def test_every_round_measures_all_three(case):
+def test_every_round_measures_all_three_methods(case):
     times, difference = compare(case, 4)
     assert {name: array.shape for name, array in times.items()} == dict.fromkeys(("ours", "mask", "copy"), (1, 4))
     assert all((array > 0).all() for array in times.values())
     assert difference < 1e-5
 
 
-def test_what_does_not_fit_is_skipped_and_named(monkeypatch):
+def test_sizes_that_do_not_fit_are_skipped_and_named(monkeypatch):
     monkeypatch.setattr(attention, "QUICK", {"": Sizes(Heads(2, 1, 8), (16, 64), (2, 4))})
     monkeypatch.setattr(attention, "MOST_BYTES", copy_bytes(Heads(2, 1, 8), 64, 2, 4))
     figures = measure("cpu", "float32", 1, quick=True)

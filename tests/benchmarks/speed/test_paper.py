@@ -29,7 +29,7 @@ def found():
         yield conditions(plain, engine, Rules())
 
 
-def test_a_text_has_as_many_tokens_as_it_is_named_for():
+def test_a_text_has_the_given_number_of_tokens():
     task = work(PROMPT, NEW, VOCABULARY)
     tokenizer = word_tokenizer(VOCABULARY)
     ids = tokenizer.encode(task.prompt, add_special_tokens=False)
@@ -39,7 +39,7 @@ def test_a_text_has_as_many_tokens_as_it_is_named_for():
     assert len(tokenizer.encode(task.question, add_special_tokens=False)) == QUESTION_TOKENS
 
 
-def test_all_conditions_write_and_judge_the_same(found):
+def test_all_conditions_give_the_same_texts_and_verdicts(found):
     task = work(PROMPT, NEW, VOCABULARY)
     replies = {name: condition(task) for name, condition in found.items()}
     assert len(set(replies["a"].texts)) == BRANCHES
@@ -49,7 +49,7 @@ def test_all_conditions_write_and_judge_the_same(found):
         assert reply.verdicts == pytest.approx(replies["a"].verdicts, abs=1e-5)
 
 
-def test_no_condition_computes_a_row_more_than_its_kind_of_sharing_needs():
+def test_no_condition_computes_more_rows_than_its_sharing_needs():
     rows = []
     plain, engine = plain_and_engine("tiny")
     with engine:
@@ -81,7 +81,7 @@ def test_every_figure_of_the_table_is_there_and_a_number(found):
             assert 0 < low <= value <= high < math.inf
 
 
-def test_a_text_that_differs_is_not_called_the_same(found):
+def test_a_different_text_is_not_reported_as_the_same(found):
     def other(task):
         replies = found["c"](task)
         return replies._replace(texts=[*replies.texts[:-1], replies.texts[-1] + "!"])
@@ -100,7 +100,7 @@ def test_a_ratio_is_of_all_rounds_together_and_its_interval_shrinks_to_it_where_
     assert 3.0 <= found["x.low"] < 3.5 < found["x.high"] <= (15 / 4 + 4) / 2
 
 
-def test_a_calibration_accepts_nothing_where_labels_mean_nothing():
+def test_a_calibration_accepts_no_rule_for_labels_without_meaning():
     _, engine = plain_and_engine("tiny")
     with engine:
         assert accepted(engine) == Rules()

@@ -23,7 +23,7 @@ def costs():
     return found
 
 
-def test_ours_computes_the_question_and_the_last_token_alone(costs):
+def test_ours_computes_only_the_question_and_the_last_token(costs):
     ours, _ = costs
     assert [cost.tokens for cost in ours] == [QUESTION_TOKENS + 1] * DEPTH
 
@@ -33,7 +33,7 @@ def test_re_encoding_computes_prompt_path_and_question(costs):
     assert [cost.tokens for cost in others] == [PROMPT + n * THOUGHT + QUESTION_TOKENS for n in range(1, DEPTH + 1)]
 
 
-def test_both_say_the_same_of_every_thought(costs):
+def test_both_methods_give_the_same_verdict_on_every_thought(costs):
     ours, others = costs
     assert [cost.verdict for cost in ours] == pytest.approx([cost.verdict for cost in others], abs=1e-5)
     assert len({cost.verdict for cost in ours}) == DEPTH

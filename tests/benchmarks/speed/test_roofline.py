@@ -25,7 +25,7 @@ def bench():
         yield made
 
 
-def test_the_roof_multiplies_every_matrix_once_and_the_head_by_the_rows_that_want_logits():
+def test_the_roof_multiplies_every_matrix_once_and_the_output_embedding_by_rows_with_logits():
     model = random_model("tiny")
     linear = [layer for layer in model.modules() if isinstance(layer, nn.Linear)]
     head = model.get_output_embeddings()
@@ -36,7 +36,7 @@ def test_the_roof_multiplies_every_matrix_once_and_the_head_by_the_rows_that_wan
             torch.testing.assert_close(out, layer(torch.ones(shape)))
 
 
-def test_the_faster_way_is_chosen():
+def test_the_faster_product_is_chosen():
     def slow(x):
         time.sleep(0.01)
         return x
@@ -65,7 +65,7 @@ def test_a_prefill_step_computes_the_whole_prompt_on_a_cold_engine(bench):
     assert bench.engine.usage.kv_bytes == 0
 
 
-def test_steps_that_never_have_the_rows_are_not_passed_over(bench):
+def test_steps_with_other_numbers_of_rows_are_an_error(bench):
     with pytest.raises(RuntimeError, match="0 steps computed 7 rows, not 3"):
         bench._compared(7, 7, lambda: bench._write(20, 2, 4), 2)
 
@@ -112,7 +112,7 @@ def test_a_product_with_a_weight_matrix_is_known_by_its_name(name, product):
     assert is_product(name) is product
 
 
-def test_a_file_belongs_to_the_part_that_it_is_for():
+def test_files_belong_to_their_parts_of_a_step():
     of = {
         plan: "planning",
         attention: "attention",

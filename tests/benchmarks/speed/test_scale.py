@@ -20,7 +20,7 @@ from rksc_tot.engine.mock.engine import MockEngine
 
 
 @pytest.mark.parametrize("nodes", [100, 1000])
-def test_a_tree_has_exactly_as_many_nodes_as_it_is_named_for(nodes):
+def test_a_tree_has_the_given_number_of_nodes(nodes):
     result = grown(nodes, MockEngine(write))
     assert len(result.tree) - 1 == result.ledger.nodes == nodes
     assert result.ledger.merged == result.ledger.rejected == 0
@@ -47,13 +47,13 @@ def test_a_node_keeps_less_than_two_kilobytes_beside_its_thought():
     assert many_thoughts - few_thoughts > 400 * 2 * 17 * 8  # an id and a log-probability for each token
 
 
-def test_the_engine_notes_its_own_time():
+def test_the_engine_measures_its_own_time():
     engine = TimedEngine(write)
     grown(100, engine)
     assert engine.seconds > 0
 
 
-def test_memory_is_told_at_each_mark_and_no_problem_is_left_out():
+def test_memory_is_reported_at_each_mark_and_every_problem_is_searched():
     assert [mib > 1 for mib in resident_after((3, 40))] == [True, True]
 
 
@@ -75,5 +75,5 @@ def test_the_arena_of_the_engine_stays_within_its_budget_and_growth_is_counted_f
     assert figures["arena_over_peak"] >= 1
 
 
-def test_what_the_writer_writes_has_one_length():
+def test_texts_of_the_writer_have_equal_length():
     assert {len(write("", random.Random(seed))) for seed in range(300)} == {17}

@@ -23,7 +23,7 @@ def test_every_round_searches_every_problem_at_both_concurrencies(searched):
         assert len(case.seconds[concurrency]) == 2
 
 
-def test_the_engine_is_cold_each_time():
+def test_the_cache_is_empty_at_the_start_of_each_round():
     engine, case = small_searches("tiny", quick=True)
     case.problems = case.problems[:2]
     rows = []
@@ -41,7 +41,7 @@ def test_many_problems_share_a_pass(searched):
     assert min(case.rows_per_pass[many]) > 1.5 * max(case.rows_per_pass[one])
 
 
-def test_the_same_trees_are_found_and_called_the_same(searched):
+def test_equal_trees_are_reported_as_equal(searched):
     _, case = searched
     assert case.equal() == (3 * len(case.problems), 3 * len(case.problems))
     figures = case.figures()
@@ -52,7 +52,7 @@ NODE = ("0.1", "a thought", None, "0.5")
 
 
 @pytest.mark.parametrize("at", range(4))
-def test_a_tree_that_differs_anywhere_is_not_called_the_same(at):
+def test_trees_that_differ_are_not_reported_as_equal(at):
     other = (*NODE[:at], "other", *NODE[at + 1 :])
     case = Case("x", "game24", ["p"], "bfs", trees={1: [{"p": [NODE]}], 32: [{"p": [NODE]}, {"p": [other]}]})
     assert case.equal() == (1, 2)
@@ -60,7 +60,7 @@ def test_a_tree_that_differs_anywhere_is_not_called_the_same(at):
     assert case.equal() == (1, 2)
 
 
-def test_prompts_and_thoughts_have_the_lengths_that_are_told(searched):
+def test_prompts_and_thoughts_have_the_documented_lengths(searched):
     engine, case = searched
     tokenizer = word_tokenizer(SHAPES["tiny"]["vocab_size"])
     lengths = [

@@ -84,7 +84,7 @@ def test_another_thread_may_close_at_any_moment(named):
 
 
 @pytest.mark.parametrize("make", [Slabs, SpillFile])
-def test_a_store_that_is_forgotten_closes_itself_without_a_warning(make):
+def test_an_unreferenced_store_closes_without_a_warning(make):
     store = OffloadStore("test", 1 << 20, make)
     entry = store.offload(filled(PLAIN), [1])
     assert entry is not None

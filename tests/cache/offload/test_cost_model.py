@@ -44,7 +44,7 @@ def test_a_slow_short_copy_does_not_stop_longer_copies():
 
 
 @pytest.mark.parametrize("tokens", [1, 10, 800])
-def test_the_way_that_is_cheaper_per_token_is_taken(tokens):
+def test_the_method_that_is_cheaper_per_token_is_used(tokens):
     assert measured(lambda n: 1e-5 * n, lambda n: 8e-4 * n).copy_is_cheaper(tokens)
     assert not measured(lambda n: 8e-4 * n, lambda n: 1e-5 * n).copy_is_cheaper(tokens)
 
@@ -69,7 +69,7 @@ def test_a_hiccup_of_a_thousandfold_changes_no_decision():
     assert not costs.copy_is_cheaper(12)
 
 
-def test_a_machine_that_has_changed_is_believed_after_some_measurements():
+def test_a_changed_machine_changes_the_costs_after_some_measurements():
     costs = measured(lambda n: 1e-5 * n, lambda n: 5e-5 * n)
     for tokens in SIZES:
         costs.computed(tokens, 5e-5 * tokens)

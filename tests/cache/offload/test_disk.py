@@ -65,7 +65,7 @@ def garble(descriptor, row, record=SIZE):
 
 
 @linux
-def test_the_file_is_ours_alone_and_has_no_name(store, tmp_path):
+def test_the_file_is_private_and_has_no_name(store, tmp_path):
     store.offload(filled(PLAIN), [1])
     (descriptor,) = files_in(tmp_path)
     state = os.fstat(descriptor)
@@ -86,7 +86,7 @@ def test_there_is_no_file_before_the_first_token_nor_after_closing(store, tmp_pa
 
 
 @linux
-def test_a_store_that_is_forgotten_leaves_no_file_open(tmp_path):
+def test_an_unreferenced_store_leaves_no_file_open(tmp_path):
     store = open_store("disk", "1MiB", tmp_path)
     store.offload(filled(PLAIN), [1])
     del store

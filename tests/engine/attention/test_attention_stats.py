@@ -27,7 +27,7 @@ def attention(model, ids):
 
 
 @pytest.mark.parametrize("make", [llama, mistral])
-async def test_the_share_of_a_thought_is_what_later_rows_paid_to_it(make):
+async def test_the_share_of_a_thought_is_the_attention_of_later_rows_to_it(make):
     tokenizer = build_tokenizer()
     with TransformersEngine(
         make(len(tokenizer)), tokenizer, eviction=RSBCM(attention_weight=1.0), pack=False
@@ -51,7 +51,7 @@ async def test_the_share_of_a_thought_is_what_later_rows_paid_to_it(make):
             assert share > 0
 
 
-def test_attention_changes_no_text_and_is_not_measured_unless_it_weighs():
+def test_attention_stats_change_no_text_and_are_collected_only_with_a_weight():
     problem, strategy = "4 5 6 10", BFS(b=3, k=8)
     with load_engine() as engine:
         assert engine.forward.arena.attention_stats is None
@@ -66,7 +66,7 @@ def test_attention_changes_no_text_and_is_not_measured_unless_it_weighs():
         assert [n.text for n in other.tree] == [n.text for n in plain.tree]
 
 
-def test_a_route_that_does_not_show_attention_is_refused(monkeypatch, fresh_probe):
+def test_a_route_without_attention_stats_is_refused(monkeypatch, fresh_probe):
     whole = KeySet.bias  # without the window it is wrong, so the probe takes the other route
     monkeypatch.setattr(KeySet, "bias", lambda self, window, *rest: whole(self, None, *rest))
     tokenizer = byte_tokenizer()

@@ -55,13 +55,13 @@ def test_a_family_that_cannot_branch_is_refused_with_the_reason(family, capsys):
 
 
 @pytest.mark.parametrize("vocabulary", [16, 61, 256, 1021])
-def test_a_model_is_tried_on_branches_that_differ_whatever_its_vocabulary(vocabulary):
+def test_the_probe_uses_different_branches_for_any_vocabulary(vocabulary):
     _, capabilities = probed(LlamaConfig(**{**SHAPE, "vocab_size": vocabulary}))
     assert capabilities.route == "fast"
 
 
 @pytest.mark.parametrize("kind", ["dynamic", "longrope"])
-def test_rope_that_changes_with_length_ends_paths_before_it_changes(kind):
+def test_paths_end_before_rope_changes_with_length(kind):
     rope = {"rope_type": kind, "rope_theta": 10_000.0, "original_max_position_embeddings": 64, "factor": 4.0}
     if kind == "longrope":
         rope |= {"short_factor": [1.0] * 8, "long_factor": [4.0] * 8}

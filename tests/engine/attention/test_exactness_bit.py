@@ -21,7 +21,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("family", "route", "policy"), CASES)
-async def test_what_is_said_to_be_exact_is_and_nothing_else(family, route, policy):
+async def test_exact_results_equal_those_of_full_kv_and_no_others_are_exact(family, route, policy):
     program = await play(family, route, policy, f"{family}{policy}", 45 if route == "mask" else 30)
     assert any(program.seen)
     assert all(program.seen) == (policy == "arborkv")
@@ -31,7 +31,7 @@ async def test_what_is_said_to_be_exact_is_and_nothing_else(family, route, polic
 
 
 @pytest.mark.parametrize("policy", ["arborkv", "arborkv, lossy", "random_attention", "streaming"])
-async def test_what_comes_back_from_a_store_is_exact(policy):
+async def test_kv_restored_from_a_store_is_exact(policy):
     program = await play("llama", "fast", policy, f"back {policy}", 40, offload="cpu")
     assert program.shadow.restored > 0
     assert all(program.seen) == (policy == "arborkv")
@@ -44,7 +44,7 @@ POLICIES = (*ONE_SET, *PER_HEAD)
     *zip(POLICIES, range(len(POLICIES)), strict=True),
     *(pytest.param(policy, seed, marks=pytest.mark.slow) for policy in POLICIES for seed in range(6, 20)),
 ])  # fmt: skip
-async def test_what_is_said_to_be_exact_is_exact_however_passes_are_cut(policy, seed):
+async def test_exact_results_are_exact_for_any_division_into_passes(policy, seed):
     rng = random.Random(seed)
     rows = rng.choice((1, 3, 7, 64))
     assert any(
@@ -53,7 +53,7 @@ async def test_what_is_said_to_be_exact_is_exact_however_passes_are_cut(policy, 
 
 
 @pytest.mark.parametrize("rehydrate", [True, False])
-def test_nodes_of_the_embedded_model_say_so(rehydrate):
+def test_nodes_of_the_embedded_model_tell_whether_they_are_exact(rehydrate):
     search = {"strategy": BFS(b=2, k=6), "verifier": "lm_value"}
     with load_engine() as engine:
         plain = solve("game24", "4 5 6 10", engine=engine, **search)

@@ -76,7 +76,7 @@ def test_every_operator_gives_output_and_log_sum_exp(product, by):
 
 @settings(max_examples=30, deadline=None)
 @given(products(same_size=False))
-def test_values_of_another_size_than_keys_take_the_way_that_can(product):
+def test_values_of_another_size_than_keys_use_an_operator_that_supports_them(product):
     query, key, value, bias = product
     by = operator_for(query, value, masked=bias is not None)
     assert by == "matmul"
@@ -85,7 +85,7 @@ def test_values_of_another_size_than_keys_take_the_way_that_can(product):
 
 @settings(max_examples=60, deadline=None)
 @given(products(), st.data())
-def test_parts_joined_are_the_whole(product, data):
+def test_merged_parts_equal_attention_to_all_keys(product, data):
     query, key, value, bias = product
     cut = data.draw(st.integers(0, key.shape[2]))  # at either end one side is empty
     parts = [
@@ -99,7 +99,7 @@ def test_parts_joined_are_the_whole(product, data):
         assert all(torch.equal(a, b) for a, b in zip(merge(*parts), full, strict=True))
 
 
-def test_a_side_that_weighs_nothing_cannot_overflow():
+def test_a_side_without_weight_cannot_overflow():
     one = Attended(torch.ones(1, 1, 4, 2), torch.tensor([[[1e4, -1e4, -math.inf, -math.inf]]]))
     other = Attended(torch.full((1, 1, 4, 2), 3.0), torch.tensor([[[-1e4, 1e4, 5.0, -math.inf]]]))
     joined = merge(one, other)
@@ -108,7 +108,7 @@ def test_a_side_that_weighs_nothing_cannot_overflow():
     assert joined.out.isfinite().all()
 
 
-def test_rows_that_see_nothing_have_0_whatever_an_operator_says_of_them():
+def test_rows_that_see_no_key_have_output_0_with_every_operator():
     bias = torch.tensor([[[0.0, -math.inf], [-math.inf, -math.inf]]])
     found = fused._without_blind(torch.full((1, 1, 2, 3), math.nan), torch.full((1, 1, 2), math.nan), bias)
     assert found.out[0, 0, 1].tolist() == [0, 0, 0]
@@ -145,7 +145,7 @@ def grown(prompts, branches, tokens):
 )
 @example(prompts=[40, 50, 45], branches=[3, 4, 3], tokens=[(4, 1)], per=3, window=None, sinks=False)  # padded together
 @example(prompts=[40, 50, 45], branches=[3, 4, 3], tokens=[(4, 1)], per=3, window=30, sinks=True)
-def test_a_group_attends_to_what_each_row_sees(prompts, branches, tokens, per, window, sinks):
+def test_a_group_attends_to_the_visible_keys_of_each_row(prompts, branches, tokens, per, window, sinks):
     heads, size = 2, 16
     blocks, extent = grown(prompts, branches, tokens)
     plan = build(blocks, CPU)
@@ -207,7 +207,7 @@ def test_the_operators_of_cuda_take_these_arguments(ampere, dtype, masked, rows)
     ("_scaled_dot_product_efficient_attention", {"scale"}),
     ("_scaled_dot_product_flash_attention_for_cpu", {"attn_mask", "scale"}),
 ])  # fmt: skip
-def test_private_operators_still_have_the_arguments_that_are_given(name, by_keyword):
+def test_private_operators_of_torch_accept_our_arguments(name, by_keyword):
     schema = getattr(torch.ops.aten, name).default._schema
     first = [argument.name for argument in schema.arguments if not argument.kwarg_only]
     assert first[:3] == ["query", "key", "value"]
@@ -218,7 +218,7 @@ def test_private_operators_still_have_the_arguments_that_are_given(name, by_keyw
 
 
 @pytest.mark.parametrize("width", [1, 15, 16, 37])
-def test_a_bias_is_laid_out_as_the_operator_reads_it(width):
+def test_the_layout_of_a_bias_fits_the_operator(width):
     bias = torch.rand(4, 3, width)
     laid = fused._aligned(bias, torch.empty(2, 4, 3, 8, dtype=torch.bfloat16))
     assert laid.shape == (2, 4, 3, width)
@@ -231,7 +231,7 @@ def test_a_bias_is_laid_out_as_the_operator_reads_it(width):
 
 @pytest.mark.parametrize(("query_size", "value_size", "by"), [(64, 64, "flash"), (192, 128, "efficient"),
                                                               (512, 512, "efficient"), (20, 20, "matmul")])  # fmt: skip
-def test_head_sizes_decide(ampere, query_size, value_size, by):
+def test_the_operator_depends_on_head_sizes(ampere, query_size, value_size, by):
     query = torch.empty(1, 1, 4, query_size, device=ampere, dtype=torch.bfloat16)
     value = torch.empty(1, 1, 9, value_size, device=ampere, dtype=torch.bfloat16)
     key = torch.empty(1, 1, 9, query_size, device=ampere, dtype=torch.bfloat16)
@@ -239,7 +239,7 @@ def test_head_sizes_decide(ampere, query_size, value_size, by):
     assert attend(query, key, value, by=by).out.shape == (1, 1, 4, value_size)
 
 
-def test_older_cards_have_no_flash(ampere, monkeypatch):
+def test_older_gpus_do_not_use_flash(ampere, monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device=None: (7, 5))
     query = torch.empty(1, 1, 4, 64, device=ampere, dtype=torch.float16)
     assert operator_for(query, query, masked=False) == "efficient"

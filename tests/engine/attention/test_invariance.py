@@ -184,28 +184,28 @@ def check_no_bit_depends_on_the_way(family, trees):
 
 
 @pytest.mark.parametrize("trees", [PAST_A_TILE, SEVERAL_PROMPTS])
-def test_no_bit_of_a_row_depends_on_anything_but_its_path(family, trees):
+def test_bits_of_a_row_depend_only_on_its_path(family, trees):
     check_no_bit_depends_on_the_way(family, trees)
 
 
 @pytest.mark.parametrize("family", [
     pytest.param(name, marks=() if name in TWO_LEVELS_OFTEN else pytest.mark.slow) for name in FAMILIES
 ], indirect=True)  # fmt: skip
-def test_no_bit_of_a_row_depends_on_anything_but_its_path_where_prefixes_are_shared_on_two_levels(family):
+def test_bits_of_a_row_depend_only_on_its_path_with_prefixes_shared_on_two_levels(family):
     check_no_bit_depends_on_the_way(family, TWO_LEVELS)
 
 
 @pytest.mark.slow
 @settings(max_examples=10, phases=PHASES, suppress_health_check=list(HealthCheck))
 @given(FOREST)
-def test_no_bit_of_a_row_of_a_random_tree_depends_on_anything_but_its_path(family, trees):
+def test_bits_of_a_row_of_a_random_tree_depend_only_on_its_path(family, trees):
     check_no_bit_depends_on_the_way(family, trees)
 
 
 @pytest.mark.parametrize("prompt", [
     pytest.param(prompt, marks=() if prompt in OFTEN else pytest.mark.slow) for prompt in PROMPTS
 ])  # fmt: skip
-def test_a_path_grown_token_by_token_is_the_one_computed_whole(family, prompt):
+def test_a_path_grown_token_by_token_equals_the_path_computed_whole(family, prompt):
     forward, capabilities, _ = family
     wanted = grown([(prompt, [(0, 132), (0, 7), (1, 5)])])
     together = Garden(forward, wanted).grow()
@@ -217,7 +217,7 @@ def test_a_path_grown_token_by_token_is_the_one_computed_whole(family, prompt):
 
 
 @pytest.mark.parametrize("rows", [91, 171, 173, 225, 345])
-def test_pointwise_work_is_shared_out_among_threads_in_whole_vectors(family, rows):
+def test_threads_get_pointwise_work_in_whole_vectors(family, rows):
     forward, capabilities, _ = family
     wanted = grown([(rows, [])])
     alone = Garden(forward, wanted).grow()
@@ -227,7 +227,7 @@ def test_pointwise_work_is_shared_out_among_threads_in_whole_vectors(family, row
 
 
 @pytest.mark.parametrize("trees", FORESTS)
-def test_whatever_is_shared_the_logits_are_those_of_a_plain_pass_in_double_precision(family, trees):
+def test_logits_of_shared_prefixes_equal_those_of_a_plain_pass_in_double_precision(family, trees):
     forward, _, exact = family
     wanted = grown(trees)
     for garden in (Garden(forward, wanted).grow(), Garden(forward, wanted).grow(random.Random(2), lambda: 50, 3)):

@@ -70,7 +70,7 @@ def test_values_of_a_row_do_not_depend_on_the_size_of_the_product(head, tiles):
         assert same or not proved(head, head)
 
 
-def test_a_long_prompt_is_one_product_with_the_same_bits_however_few_rows_there_are():
+def test_a_long_prompt_is_one_product_with_the_same_bits_for_any_number_of_rows():
     weights, values = torch.rand(3, ROWS, LONG_PROMPT), torch.randn(3, LONG_PROMPT, 64)
     whole, few = torch.zeros(3, ROWS, 64), torch.zeros(3, 4, 64)
     add_weights_times_values(whole, weights, values, LONG_PROMPT)
@@ -144,7 +144,7 @@ FAULTS = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("choice_for", [scores_choice, values_choice])
-def test_a_kernel_that_does_not_agree_with_itself_is_not_chosen(choice_for, fault, forgotten, monkeypatch):
+def test_a_kernel_whose_bits_depend_on_the_shape_is_not_chosen(choice_for, fault, forgotten, monkeypatch):
     wrong, when, steady = FAULTS[fault]
     both_agree_here = choice_for(64, 1) == "size"
     choice_for.cache_clear()

@@ -77,7 +77,7 @@ def tile_boundaries(prompt, stop):
 
 
 @given(FOREST, st.sampled_from((1, 2, 40, 300)))
-def test_every_piece_reads_every_key_of_its_path_once_in_products_that_depend_on_the_path_alone(trees, rows):
+def test_every_piece_reads_each_key_of_its_path_once_in_products_that_depend_only_on_the_path(trees, rows):
     blocks = [last(tip, prompt, rows) for tip, prompt in tips(trees)]
     plan = build(blocks, torch.device("cpu"))
     of_row = [(block, n) for block in blocks for n in range(len(block.tokens))]
@@ -108,22 +108,22 @@ def parts(trees):
     return [(part.sets, part.rows(1), part.positions.shape[1]) for part in group.parts]
 
 
-def test_a_prompt_and_long_thoughts_are_read_once_for_all_who_share_them():
+def test_a_prompt_and_long_thoughts_are_read_once_for_all_paths_that_share_them():
     children = [(after, 4) for after in (1, 2) for _ in range(4)]
     assert parts([(300, [(0, 160), (0, 160), *children])]) == [(1, 8, 300), (1, 4, 128), (1, 4, 128), (8, 1, 32 + 4)]
 
 
-def test_thoughts_that_are_short_or_shared_by_few_are_read_with_what_comes_after_them():
+def test_short_or_rarely_shared_thoughts_are_read_with_the_keys_after_them():
     children = [(after, 4) for after in (1, 2) for _ in range(4)]
     assert parts([(300, [(0, 50), (0, 50), *children])]) == [(1, 8, 300), (8, 1, 50 + 4)]
     assert parts([(300, [(0, 160), (0, 160), (1, 4), (2, 4)])]) == [(1, 2, 300), (2, 1, 160 + 4)]
 
 
-def test_short_prompts_of_about_as_many_paths_are_one_part():
+def test_short_prompts_with_similar_numbers_of_paths_are_one_part():
     few, many = (40, [(0, 3)]), [(90, [(0, 3)] * 3), (100, [(0, 3)] * 4)]
     assert parts([*many, few]) == [(1, 1, 40), (2, 4, 100), (8, 1, LEAST_KEYS)]
 
 
-def test_where_nothing_is_shared_there_is_no_part_but_the_private_one():
+def test_without_shared_keys_there_is_only_the_private_part():
     assert parts([(9, [(0, 20)]), (7, [(0, 23)])]) == [(2, 1, 30)]
     assert parts([(20, [(0, 2), (0, 3)])]) == [(2, 1, 23)]

@@ -34,7 +34,7 @@ async def wander(engine, account):
 
 
 @pytest.mark.parametrize(("family", "rows"), [("llama", 2048), ("llama", 3), ("mistral", 7)])
-async def test_rehydrated_paths_give_the_bits_they_give_where_nothing_was_reduced(family, rows):
+async def test_rehydrated_paths_give_the_bits_of_uncompressed_paths(family, rows):
     with unshadowed(family) as engine:
         assert engine.numerics["batch_invariant"]
         plain = await wander(engine, Account())
@@ -72,7 +72,7 @@ async def test_a_lossy_path_that_is_rehydrated_is_exact_again(policy):
     *((policy, 2048) for policy in (*PER_HEAD, "streaming")),
     ("snapkv", 16), ("random_attention", 7), ("streaming", 3), ("random_attention", 1),
 ])  # fmt: skip
-async def test_a_path_may_be_made_whole_while_others_write_on_it(policy, rows):
+async def test_a_path_can_be_rehydrated_while_others_append_to_it(policy, rows):
     engine, shadow = shadowed("llama", None, compress={**PER_HEAD, **ONE_SET}[policy], max_batch_tokens=rows)
     with engine:
         account = Account()
@@ -94,7 +94,7 @@ async def test_a_path_may_be_made_whole_while_others_write_on_it(policy, rows):
         assert engine.cache.residency.pool.used == 0
 
 
-async def test_what_was_drawn_upon_less_is_not_exact_though_its_path_is_made_whole():
+async def test_tokens_drawn_from_compressed_kv_are_not_exact_after_rehydration():
     engine, shadow = shadowed("llama", 400, compress=Streaming(budget=300))
     with engine:
         account = Account()
@@ -113,7 +113,7 @@ async def test_what_was_drawn_upon_less_is_not_exact_though_its_path_is_made_who
         assert shadow.said[-1] == (False, False)
 
 
-async def test_what_a_thought_gave_before_its_path_was_made_whole_is_not_drawn_from_afterwards():
+async def test_logits_from_before_rehydration_are_not_used_afterwards():
     engine, shadow = shadowed("llama", 400, compress=Streaming(budget=300))
     with engine:
         account = Account()
@@ -135,7 +135,7 @@ async def test_what_a_thought_gave_before_its_path_was_made_whole_is_not_drawn_f
         await writing
 
 
-async def test_a_path_is_made_whole_though_others_ask_for_less_of_it():
+async def test_a_path_is_rehydrated_while_others_need_less_of_it():
     engine, shadow = shadowed("llama", 400, compress=Streaming(budget=300), max_batch_tokens=1)
     with engine:
         account = Account()
@@ -161,7 +161,7 @@ async def rehydrate_in_a_while(engine, handle, n):
     return await engine.rehydrate([handle], Account())
 
 
-async def test_where_exact_kv_comes_back_logits_that_are_not_do_not_stay():
+async def test_inexact_logits_are_dropped_when_exact_kv_is_restored():
     engine, shadow = shadowed("llama", 400, compress=Streaming(budget=300), offload="cpu")
     with engine:
         costs, account = engine.offload_store.costs, Account()

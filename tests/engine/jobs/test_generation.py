@@ -93,7 +93,7 @@ async def play(engine, rng):
 @pytest.mark.parametrize("make", [llama, mistral])
 @pytest.mark.parametrize(("rows", "tokens"), [(2048, 10_000), (3, 10_000), (64, 60)])
 @pytest.mark.parametrize("seed", seeds(1, 10))
-async def test_a_random_program_writes_what_a_naive_loop_writes(make, rows, tokens, seed):
+async def test_a_random_program_gives_the_texts_of_a_naive_loop(make, rows, tokens, seed):
     tokenizer = byte_tokenizer()
     budget = tokens * 2 * 3 * 2 * 12 * 4
     with TransformersEngine(make(len(tokenizer)), tokenizer, max_batch_tokens=rows, kv_budget=budget) as engine:

@@ -49,7 +49,7 @@ def standing(engine, end):
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("policy", POLICIES)
-async def test_answers_upon_reduced_kv_say_so_and_those_aside_are_what_a_full_path_gives(policy, way):
+async def test_answers_from_compressed_kv_are_not_exact_and_audits_equal_a_full_path(policy, way):
     engine = unshadowed("llama", compress=POLICIES[policy])
     plain = unshadowed("llama")
     with engine, plain:
@@ -72,7 +72,7 @@ async def test_answers_upon_reduced_kv_say_so_and_those_aside_are_what_a_full_pa
         engine.check_integrity()
 
 
-async def test_no_rule_stops_a_pass_upon_kv_that_it_was_not_made_for():
+async def test_no_exit_rule_applies_to_inexact_kv():
     engine = unshadowed("llama", compress=PER_HEAD["random_attention"])
     with engine:
         account = Account()
@@ -88,7 +88,7 @@ async def test_no_rule_stops_a_pass_upon_kv_that_it_was_not_made_for():
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_where_a_path_is_made_whole_answers_are_exact_again(way):
+async def test_answers_after_rehydration_are_exact_again(way):
     engine = unshadowed("llama", compress=PER_HEAD["random_attention"])
     with engine:
         account = Account()
@@ -115,7 +115,7 @@ async def test_an_audit_and_a_plain_question_do_not_disturb_each_other(audit):
         engine.check_integrity()
 
 
-async def test_an_audit_that_does_not_fit_is_no_reason_to_end_a_search():
+async def test_an_audit_without_room_does_not_end_a_search():
     engine = unshadowed("llama", compress=PER_HEAD["random_attention"])
     with engine:
         account = Account()
@@ -130,7 +130,7 @@ async def test_an_audit_that_does_not_fit_is_no_reason_to_end_a_search():
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_answers_upon_kv_of_another_wording_are_not_exact(byte_engine, way):
+async def test_answers_from_kv_reused_by_a_prompt_variant_are_not_exact(byte_engine, way):
     engine, account = byte_engine, Account()
     problem = "A shed holds 7 rakes and 12 spades; 5 are lent out. "
     reference = engine.open(f"Solve: {problem}Answer", account)
@@ -141,7 +141,7 @@ async def test_answers_upon_kv_of_another_wording_are_not_exact(byte_engine, way
     assert (own.exact, taken.exact, account.ledger.scores.acted) == (True, False, 1)
 
 
-async def test_what_is_asked_aside_is_exact_though_its_path_is_reduced_while_it_waits():
+async def test_an_audit_is_exact_while_its_path_is_compressed():
     engine = unshadowed("llama", compress=ONE_SET["arborkv, lossy"], max_batch_tokens=8)
     plain = unshadowed("llama")
     with engine, plain:
@@ -158,7 +158,7 @@ async def test_what_is_asked_aside_is_exact_though_its_path_is_reduced_while_it_
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_an_answer_is_the_same_to_the_last_bit_in_any_company(way):
+async def test_bits_of_an_answer_do_not_depend_on_other_requests(way):
     engine = unshadowed("llama")
     with engine:
         assert engine.numerics["batch_invariant"]
@@ -167,7 +167,7 @@ async def test_an_answer_is_the_same_to_the_last_bit_in_any_company(way):
         assert await engine.label([ask(handle, **WAYS[way]) for handle in handles], Account()) == alone
 
 
-async def test_asked_aside_together_each_prompt_ends_where_it_did():
+async def test_audits_of_several_prompts_keep_the_ends_of_their_prompts():
     engine = unshadowed("llama", compress=PER_HEAD["snapkv"])
     text = "say yes no and yes and no, and yes again, or no, and so on and on"
     with engine:
@@ -182,7 +182,7 @@ async def test_asked_aside_together_each_prompt_ends_where_it_did():
 
 
 @pytest.mark.parametrize("passes", range(1, 6))
-async def test_what_was_asked_aside_and_is_not_wanted_any_more_leaves_nothing(passes):
+async def test_a_cancelled_audit_leaves_no_kv(passes):
     engine = unshadowed("llama", compress=PER_HEAD["random_attention"], max_batch_tokens=8)
     with engine:
         root = engine.open("say yes no", Account())
@@ -200,7 +200,7 @@ async def test_what_was_asked_aside_and_is_not_wanted_any_more_leaves_nothing(pa
 
 
 @pytest.mark.parametrize("rows", [3, 64])
-async def test_audits_give_way_to_work_where_an_account_may_hold_no_more(rows):
+async def test_audits_end_first_when_an_account_is_full(rows):
     engine = unshadowed("llama", compress=PER_HEAD["random_attention"], max_batch_tokens=rows)
     with engine:
         account = Account(kv_bytes=28 * engine.bytes_per_token)
@@ -213,7 +213,7 @@ async def test_audits_give_way_to_work_where_an_account_may_hold_no_more(rows):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
-def test_the_logits_of_a_few_tokens_are_those_of_all(dtype):
+def test_logits_of_a_few_tokens_equal_those_among_all_tokens(dtype):
     torch.manual_seed(0)
     head, hidden = nn.Linear(512, 90).to(dtype), torch.randn(7, 512).to(dtype)
     lens = LogitLens([], nn.Identity(), head, lambda logits: logits)

@@ -53,7 +53,7 @@ def resident(engine):
 
 
 @pytest.mark.parametrize("layer", [1, 2])
-async def test_a_question_that_exits_reads_what_its_full_trace_shows_at_that_layer(engine, layer):
+async def test_an_early_exit_reads_the_values_of_the_full_trace_at_that_layer(engine, layer):
     account = Account()
     _, handles = await thoughts(engine, account)
     traces = await engine.label(requests(handles, trace=True), account)
@@ -64,7 +64,7 @@ async def test_a_question_that_exits_reads_what_its_full_trace_shows_at_that_lay
         assert list(exited.probabilities.values()) == pytest.approx(traced.trace[layer - 1], abs=1e-5)
 
 
-async def test_a_trace_ends_with_what_a_plain_question_says(engine):
+async def test_a_trace_ends_with_the_answer_of_a_plain_question(engine):
     account = Account()
     _, handles = await thoughts(engine, account)
     for plain, traced in zip(
@@ -102,7 +102,7 @@ async def test_an_early_exit_leaves_the_cache_as_a_full_pass_does(engine):
         assert torch.equal(kept, after[path])
 
 
-async def test_the_last_row_of_a_thought_runs_through_all_layers_though_its_question_leaves():
+async def test_the_last_row_of_a_thought_runs_through_all_layers_when_its_question_leaves():
     """It becomes an ancestor: what is written after it is what would have been written without any question."""
     tokenizer = build_tokenizer()
     written = []
@@ -119,7 +119,7 @@ async def test_the_last_row_of_a_thought_runs_through_all_layers_though_its_ques
     assert written[0] == written[1]
 
 
-async def test_questions_leave_a_pass_that_others_go_on_decoding_in():
+async def test_questions_leave_a_pass_while_other_rows_decode():
     tokenizer = build_tokenizer()
     written = []
     for company in (False, True):
@@ -138,7 +138,7 @@ async def test_questions_leave_a_pass_that_others_go_on_decoding_in():
     assert written[0] == written[1]
 
 
-async def test_the_same_question_may_be_asked_in_full_while_it_exits_for_another(engine):
+async def test_equal_questions_may_exit_early_and_run_in_full_at_once(engine):
     account = Account()
     _, handles = await thoughts(engine, account)
     plain = await engine.label(requests(handles), account)
@@ -155,7 +155,7 @@ async def test_the_same_question_may_be_asked_in_full_while_it_exits_for_another
     engine.check_integrity()
 
 
-async def test_a_question_that_begins_like_one_that_left_is_computed_anew(engine):
+async def test_a_question_with_the_beginning_of_one_that_left_is_computed_again(engine):
     account = Account()
     _, handles = await thoughts(engine, account)
     longer = [LabelRequest(h, QUESTION + " 1*2 so", LABELS) for h in handles]
@@ -176,7 +176,7 @@ async def test_a_question_in_chunks_may_exit():
         engine.check_integrity()
 
 
-async def test_layers_are_booked_as_they_were_run(engine):
+async def test_the_ledger_counts_the_layers_that_ran(engine):
     account = Account()
     _, handles = await thoughts(engine, account)
     await engine.label(requests(handles), account)
@@ -187,7 +187,7 @@ async def test_layers_are_booked_as_they_were_run(engine):
     assert ledger.layer_exit.acted == len(handles)
 
 
-async def test_states_that_are_not_numbers_are_an_error_and_never_an_exit():
+async def test_nan_states_are_an_error_and_never_an_exit():
     tokenizer = build_tokenizer()
     with TransformersEngine(llama(len(tokenizer)), tokenizer, pack=False) as engine:
         account = Account()
@@ -199,7 +199,7 @@ async def test_states_that_are_not_numbers_are_an_error_and_never_an_exit():
         engine.check_integrity()
 
 
-async def test_a_model_that_cannot_be_looked_into_refuses_exits_with_the_reason():
+async def test_a_model_without_reads_between_layers_refuses_exits_with_the_reason():
     tokenizer = build_tokenizer()
     model = llama(len(tokenizer))
     model.lm_head.register_forward_hook(lambda module, args, out: out.sin() * 9)
@@ -242,7 +242,7 @@ async def test_labels_of_several_tokens_exit_by_their_first_token_and_are_read_i
 
 
 @pytest.mark.parametrize("how", [{"exit": At(1)}, {"trace": True}], ids=["exit", "trace"])
-async def test_labels_that_begin_alike_are_refused_before_anything_is_computed(byte_engine, how):
+async def test_labels_with_equal_first_tokens_are_refused_before_any_pass(byte_engine, how):
     account = Account()
     root = byte_engine.open("say", account)
     with pytest.raises(ConfigError, match="'quick' and 'quiet' begin with the same token"):

@@ -33,7 +33,7 @@ def draw(logits, uniforms, sampling=Sampling(), row=0):  # noqa: B008 - it is fr
         ({"top_k": 3, "min_p": 0.4}, [True, True, False, False]),
     ],
 )
-def test_filters_keep_what_they_say(settings, expected):
+def test_filters_keep_the_specified_tokens(settings, expected):
     assert kept(**settings) == expected
 
 
@@ -49,14 +49,14 @@ def test_temperature_scales_log_odds():
 
 
 @given(st.lists(st.integers(0, 2**128 - 1), min_size=1, max_size=5), st.integers(0, 100))
-def test_streams_are_those_of_a_generator_each_however_far_they_are_read(keys, position):
+def test_streams_equal_those_of_numpy_generators_at_every_position(keys, position):
     streams = Streams(keys)
     for at in (position, 0, position // 2):
         wanted = [np.random.Generator(np.random.Philox(key=key)).random(at + 1)[at] for key in keys]
         assert streams[at].tolist() == wanted
 
 
-def test_draws_do_not_depend_on_their_neighbours():
+def test_draws_do_not_depend_on_other_draws():
     torch.manual_seed(0)
     logits = torch.randn(5, 2 * BLOCK + 40)
     uniforms = np.array([0.1, 0.6, 0.99])
@@ -95,7 +95,7 @@ def test_frequencies_follow_the_distribution():
 
 
 @pytest.mark.parametrize("vocabulary", [4, BLOCK, BLOCK + 1, 3 * BLOCK])
-def test_no_draw_falls_on_a_token_without_mass(vocabulary):
+def test_a_token_without_probability_is_never_drawn(vocabulary):
     logits = torch.full((1, vocabulary), float("-inf"))
     logits[0, vocabulary // 2] = 0.0
     for sampling in (Sampling(), Sampling(temperature=0.5), Sampling(top_k=1), Sampling(min_p=0.5)):

@@ -185,7 +185,7 @@ async def test_a_prompt_larger_than_the_engine_is_refused_at_once_and_with_the_n
         assert engine.usage == (0, 0, 2048, 0, 5 * size, 0)
 
 
-async def test_a_path_that_never_fits_fails_alone_even_if_its_turn_is_first():
+async def test_a_path_that_never_fits_fails_alone_even_if_it_is_first():
     with make(kv_budget=24 * token_bytes()) as engine:
         accounts = [Account() for _ in range(3)]
         one, two, other = (

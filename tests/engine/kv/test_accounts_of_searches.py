@@ -53,7 +53,7 @@ def test_concurrent_searches_stay_within_their_budgets_and_end_with_their_best(e
 
 
 @pytest.mark.parametrize("strategy", [BFS(b=3, k=5), DFS(k=4), Beam(b=2, k=4)])
-def test_under_any_strategy_a_search_without_room_ends_in_order(embedded, monkeypatch, strategy):
+def test_a_search_without_room_ends_without_error_under_any_strategy(embedded, monkeypatch, strategy):
     seen = watch(embedded, monkeypatch)
     for tokens in (7, 15, 33):
         size = tokens * embedded.bytes_per_token
@@ -79,7 +79,7 @@ def test_a_tight_budget_only_causes_recomputation(embedded, roomy, monkeypatch):
         seen.clear()
 
 
-def test_a_search_within_a_budget_leaves_the_kv_of_others_where_it_is(embedded):
+def test_a_search_within_a_budget_does_not_evict_kv_of_others(embedded):
     async def run():
         handle = embedded.open("solve 1 2 3 4\n", Account())
         account = Account(kv_bytes=1000 * embedded.bytes_per_token)

@@ -149,7 +149,7 @@ def test_a_wrong_setting_is_named_before_a_model_is_loaded(option, value):
     assert repr(value) in str(raised.value)
 
 
-def test_a_budget_is_a_text_and_a_policy_an_object_too():
+def test_a_budget_may_be_a_text_and_a_policy_an_object():
     with small(kv_budget="1MiB", eviction=LRU()) as engine:
         assert engine.cache.residency.pool.limit == (1 << 20) // engine.bytes_per_token
         assert engine.cache.residency.eviction.policy == LRU()

@@ -177,7 +177,7 @@ def test_per_head_selection_is_refused_for_models_with_a_window(tokenizer, polic
         ),
     ],
 )
-def test_a_policy_that_cannot_be_carried_out_is_refused_with_the_reason(make, policy, sentence):
+def test_a_policy_that_does_not_fit_the_model_is_refused_with_the_reason(make, policy, sentence):
     with pytest.raises(ConfigError, match=sentence):
         make(compress=policy)
 

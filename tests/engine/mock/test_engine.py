@@ -29,7 +29,7 @@ async def write(engine, account=None, prompt="ab", **options):
     return completions, account.ledger
 
 
-def test_it_is_an_engine():
+def test_the_mock_engine_implements_the_engine_protocol():
     assert isinstance(MockEngine(says("")), Engine)
 
 
@@ -100,7 +100,7 @@ async def test_nothing_is_written_after_the_deadline():
     assert (completion.text, completion.finish, ledger.tokens_sampled) == ("", "budget", 0)
 
 
-async def test_the_ledger_books_prompt_and_path_once_and_decode_steps_apart():
+async def test_the_ledger_books_prompt_and_path_once_and_decode_steps_separately():
     engine, account = MockEngine(says("cd\n")), Account()
     root = engine.open("ab", account)
     [[child]] = await engine.generate([request(root)], account)
@@ -121,7 +121,7 @@ async def test_the_ledger_books_prompt_and_path_once_and_decode_steps_apart():
 
 
 @given(st.lists(st.text("ab", max_size=6), max_size=12))
-async def test_stored_characters_are_the_different_prefixes(texts):
+async def test_stored_characters_are_the_distinct_prefixes(texts):
     engine, account = MockEngine(says("")), Account()
     for text in texts:
         await engine.generate([request(engine.open(text, account))], account)
@@ -205,7 +205,7 @@ async def test_a_labeller_that_fails_is_an_engine_error():
         await engine.label([LabelRequest(engine.open("a", account), "?", ("a", "b"))], account)
 
 
-async def test_labels_that_begin_alike_are_refused_where_the_real_engine_refuses_them():
+async def test_labels_with_equal_beginnings_are_refused_like_in_the_real_engine():
     engine, account = MockEngine(says(""), layers=3), Account()
     handle = engine.open("a", account)
     for how in ({"trace": True}, {"exit": Margins(thresholds={1: 0.5})}):

@@ -102,7 +102,7 @@ def test_a_quantized_model_is_served_by_its_own_layers(packed):
     assert not capabilities.batch_invariant
 
 
-def test_a_module_that_another_library_has_packed_is_not_said_to_be_packed_here():
+def test_a_module_packed_by_another_library_does_not_count_as_packed():
     class Packed(nn.Module):
         in_features = 16
 

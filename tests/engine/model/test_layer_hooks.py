@@ -50,7 +50,7 @@ class Leaving:
 
 @pytest.mark.parametrize("route", ["fast", "mask"])
 @pytest.mark.parametrize("family", every_family())
-def test_rows_that_leave_change_nothing_for_those_that_stay(family, route):
+def test_rows_that_leave_do_not_change_the_others(family, route):
     forward, capabilities = probed(every_family()[family])
     assert capabilities.layers == forward.depth
     forward.take(route)
@@ -89,7 +89,7 @@ def test_rows_that_leave_change_nothing_for_those_that_stay(family, route):
 
 @pytest.mark.parametrize("family", every_family())
 @torch.inference_mode()
-def test_the_lens_reads_what_a_model_cut_off_at_that_layer_would_say(family):
+def test_the_lens_equals_a_model_cut_off_at_that_layer(family):
     text = list(range(20, 44))
     for layer in (1, 2):
         forward, _ = probed(every_family()[family])
@@ -116,7 +116,7 @@ def test_the_last_layer_is_not_normed_twice():
     torch.testing.assert_close(lens.logits(kept[0][0], slice(None)), logits, atol=1e-4, rtol=0)
 
 
-def test_a_model_whose_logits_are_more_than_norm_and_embedding_keeps_its_layers_closed():
+def test_a_model_with_more_than_norm_and_embedding_has_no_early_exit():
     config = families()["llama"]
     torch.manual_seed(0)
     model = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
@@ -127,7 +127,7 @@ def test_a_model_whose_logits_are_more_than_norm_and_embedding_keeps_its_layers_
     assert forward.no_lens in capabilities.notes
 
 
-def test_a_pass_that_every_row_leaves_ends_there():
+def test_a_pass_ends_when_all_rows_have_left():
     forward, _ = probed(families()["llama"])
     ran = []
     layers = enumerate(forward.lens.layers)

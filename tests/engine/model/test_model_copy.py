@@ -52,7 +52,7 @@ def test_closing_an_engine_does_not_change_another_on_the_same_model(model, pack
         assert asyncio.run(written(two)) == wanted
 
 
-def test_engines_at_work_at_once_write_what_each_writes_alone(model):
+def test_concurrent_engines_on_one_model_give_the_texts_of_each_alone(model):
     wanted = {pack: alone(model, pack=pack) for pack in (True, False)}
     with engine_on(model, pack=True) as one, engine_on(model, pack=False) as two:
         for _ in range(3):
@@ -64,7 +64,7 @@ async def both(one, two):
     return await asyncio.gather(written(one), written(two))
 
 
-def test_a_search_goes_on_while_another_engine_is_made_and_closed(model):
+def test_a_search_continues_while_another_engine_is_made_and_closed(model):
     wanted, found, over = alone(model), [], threading.Event()
     with engine_on(model) as engine:
 
@@ -91,7 +91,7 @@ def state(model):
 
 
 @pytest.mark.parametrize("pack", [True, False])
-def test_the_model_is_itself_to_the_last_bit_while_an_engine_is_open(model, pack):
+def test_an_open_engine_changes_no_bit_of_the_model(model, pack):
     other = llama(len(tokenizer))  # another copy, on which there is no engine
     before = state(model)
     with engine_on(model, pack=pack) as engine, torch.inference_mode():
@@ -228,7 +228,7 @@ def test_offloaded_kv_of_old_weights_is_dropped(model):
     assert fresh[0].logprobs == pytest.approx(wanted, abs=1e-4)
 
 
-def test_a_model_that_cannot_be_proved_again_is_refused_until_it_can(model):
+def test_a_changed_model_that_fails_the_probe_is_refused(model):
     with engine_on(model) as engine:
         hook = model.lm_head.register_forward_hook(lambda module, args, out: out + torch.rand(1))
         write(model)
@@ -241,13 +241,13 @@ def test_a_model_that_cannot_be_proved_again_is_refused_until_it_can(model):
         assert asyncio.run(written(engine)) == alone(model)
 
 
-def test_packed_layers_stand_in_the_copy_alone(model):
+def test_only_the_copy_has_packed_layers(model):
     with engine_on(model, pack=True) as engine:
         assert any(isinstance(module, OneDNNLinear) for module in engine.forward.model.modules())
         assert not any(isinstance(module, OneDNNLinear) for module in model.modules())
 
 
-def test_an_engine_that_is_refused_leaves_the_store_to_another(model):
+def test_a_store_can_be_used_after_a_refused_engine(model):
     store = open_store("cpu")
     with pytest.raises(ConfigError, match="and compress is not set"):
         engine_on(model, offload=store, lossless=True)

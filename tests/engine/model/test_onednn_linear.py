@@ -29,7 +29,7 @@ def test_a_tree_on_packed_layers_equals_plain_passes_on_stock_ones(family):
     assert tree_difference(forward, "fast", seed=1, size=3) <= 1e-4
 
 
-def test_what_is_measured_against_never_runs_on_packed_layers():
+def test_reference_passes_never_use_packed_layers():
     forward, _ = probe(build("llama"), Arena(1 << 30), packed=True)
     plain = forward.plain([5, 6, 7])
     stock, _ = probe(build("llama"), Arena(1 << 30))
@@ -37,7 +37,7 @@ def test_what_is_measured_against_never_runs_on_packed_layers():
     assert OneDNNLinear in kinds(forward.model)
 
 
-def test_a_layer_somebody_watches_is_left_alone():
+def test_a_layer_with_a_hook_is_not_packed():
     model = build("llama")
     seen = []
     watched = model.model.layers[0].mlp.up_proj
@@ -73,7 +73,7 @@ def alone(layer):
 
 
 @pytest.mark.parametrize("bias", [False, True])
-def test_layers_that_read_the_same_input_are_one_product_with_the_same_bits(bias):
+def test_layers_with_the_same_input_are_one_product_with_the_same_bits(bias):
     torch.manual_seed(0)
     layers = [torch.nn.Linear(48, width, bias=bias) for width in (48, 16, 16)]
     product = OneDNNMatmul(layers)
@@ -89,7 +89,7 @@ def test_layers_that_read_the_same_input_are_one_product_with_the_same_bits(bias
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen2"])
-def test_the_layers_that_read_the_same_input_are_found_by_trying(family):
+def test_layers_with_the_same_input_are_found_by_a_pass(family):
     forward, _ = probe(build(family), Arena(1 << 30), packed=True)
     layer = forward.model.model.layers[0]
     assert layer.self_attn.q_proj._product is layer.self_attn.k_proj._product is layer.self_attn.v_proj._product
@@ -99,7 +99,7 @@ def test_the_layers_that_read_the_same_input_are_found_by_trying(family):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize(("inputs", "outputs"), [(160, 80), (576, 192), (1536, 576)])
-def test_a_row_is_the_same_whatever_the_others_are(dtype, inputs, outputs):
+def test_bits_of_a_row_do_not_depend_on_the_other_rows(dtype, inputs, outputs):
     if dtype == torch.bfloat16 and not torch.cpu._is_avx512_bf16_supported():
         pytest.skip("this processor does not compute in bfloat16")
     torch.manual_seed(0)
@@ -122,7 +122,7 @@ def test_row_counts_are_padded_to_few_numbers_by_an_eighth_or_three_rows_at_most
 
 
 @pytest.mark.parametrize("shape", [(5, 16), (1, 5, 16), (1, 0, 16), (16,)])
-def test_products_are_asked_for_padded_numbers_of_rows_only(shape, monkeypatch):
+def test_products_only_have_padded_numbers_of_rows(shape, monkeypatch):
     asked = []
     product = torch.ops.mkldnn._linear_pointwise
     packed = alone(torch.nn.Linear(16, 8))

@@ -9,7 +9,7 @@ import torch
 from rksc_tot.engine.model.process_tuning import idle_threads, keep_freed_memory
 
 
-def test_freed_memory_is_kept_where_the_c_library_can(monkeypatch):
+def test_freed_memory_is_kept_if_the_c_library_supports_it(monkeypatch):
     asked = []
 
     class Library:
@@ -31,7 +31,7 @@ def helpers():
     return len(list(Path("/proc/self/task").iterdir()))
 
 
-def test_whoever_calls_it_loses_his_idle_helpers_and_computes_on():
+def test_idle_openmp_threads_end_and_computation_continues():
     if idle_threads()() != 0:
         pytest.skip("torch has no GNU OpenMP here")
     before, threads = {}, torch.get_num_threads()

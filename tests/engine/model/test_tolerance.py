@@ -101,7 +101,7 @@ def test_a_leaked_mask_is_noticed_on_each_route_in_half_precision(family, dtype,
 
 
 @pytest.mark.parametrize("dtype", HALF)
-def test_a_model_whose_own_noise_hides_a_wrong_token_is_sent_to_float32_with_the_numbers(dtype):
+def test_a_model_whose_noise_hides_a_wrong_token_is_refused_with_a_hint_to_float32(dtype):
     model = build(families()["llama"], dtype)
     model.lm_head.register_forward_hook(lambda layer, given, logits: logits + 2 * torch.randn_like(logits))
     with pytest.raises(UnsupportedModel, match=r"own passes differ by \d+\.\d+%, .*a wrong token by \d+") as caught:
@@ -110,13 +110,13 @@ def test_a_model_whose_own_noise_hides_a_wrong_token_is_sent_to_float32_with_the
     assert "sliding-window" not in str(caught.value)
 
 
-def test_attention_is_blamed_where_rounding_cannot_be():
+def test_the_error_names_attention_when_rounding_is_not_the_cause():
     bloom = refused()["bloom (ALiBi)"]
     with pytest.raises(UnsupportedModel, match="full or sliding-window attention"):
         probe(build(bloom, torch.float32), Arena(1 << 30))
 
 
-def test_single_precision_is_held_to_five_digits():
+def test_float32_must_agree_to_five_digits():
     _, capabilities = probe(build(families()["llama"], torch.float32), Arena(1 << 30))
     assert capabilities.tolerance < 2e-4
     assert capabilities.difference <= capabilities.tolerance
@@ -129,7 +129,7 @@ def test_the_difference_in_half_precision_is_over_all_rows():
     assert Tolerance(FACTOR * 0.01, single=False, noise=0.01).difference(found, plain) == 0.5
 
 
-def test_what_is_not_a_number_is_never_within_the_tolerance():
+def test_nan_is_never_within_the_tolerance():
     for single in (True, False):
         found = Tolerance(1.0, single=single).difference([torch.full((1, 2), torch.nan)], [torch.ones(1, 2)])
         assert not found <= 1.0

@@ -76,7 +76,7 @@ def forget(engine, kept):
     assert engine.usage.waiting == 0
 
 
-async def test_nothing_but_an_answer_waits_for_a_pass(monkeypatch):
+async def test_only_results_wait_for_a_pass(monkeypatch):
     with make() as engine:
         account = Account()
         root = engine.open(PROMPT, account)
@@ -116,7 +116,7 @@ async def test_cancelling_does_not_wait_for_a_pass(monkeypatch):
         assert not gate.impatient
 
 
-async def test_nobody_touches_the_books_during_a_pass(monkeypatch):
+async def test_the_books_do_not_change_during_a_pass(monkeypatch):
     with make() as engine:
         root = engine.open(PROMPT, Account())
         gate = EarlyExit(engine, monkeypatch)
@@ -133,7 +133,7 @@ async def test_nobody_touches_the_books_during_a_pass(monkeypatch):
         assert not gate.impatient
 
 
-def test_loops_and_threads_on_one_engine_find_what_each_finds_alone():
+def test_event_loops_and_threads_on_one_engine_give_the_results_of_each_alone():
     with load_engine() as engine:
         alone = {puzzle: grown(solve("game24", puzzle, engine=engine, **SEARCH)) for puzzle in PUZZLES}
         engine.clear()
@@ -159,7 +159,7 @@ def test_loops_and_threads_on_one_engine_find_what_each_finds_alone():
 
 
 @pytest.mark.parametrize("seed", seeds(4, 60))
-async def test_requests_cancelled_at_any_moment_leave_nothing_and_hurt_nobody(seed):
+async def test_requests_cancelled_at_any_moment_leave_nothing_and_harm_no_other_request(seed):
     chance = random.Random(seed)
     with make(max_batch_tokens=chance.choice([3, 16, 2048]), kv_budget=chance.choice(["64KiB", "1GiB"])) as engine:
         wanted = {name: await work(engine, Account(), name, []) for name in "46"}

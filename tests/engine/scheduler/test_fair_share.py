@@ -86,7 +86,7 @@ class World:
 
 @settings(max_examples=20)
 @given(st.lists(st.integers(1, 12), min_size=2, max_size=9), st.integers(1, 16))
-def test_no_account_starves_and_no_row_of_a_pass_stays_free_while_somebody_waits(wants, rows):
+def test_no_account_starves_and_no_row_of_a_pass_stays_free_while_a_job_waits(wants, rows):
     world = World()
     jobs = [world.add(1, paths=want) for want in wants]
     longest = ceil(len(wants) * max(wants) / rows) + 1  # in which the others have had as much
@@ -102,7 +102,7 @@ def test_no_account_starves_and_no_row_of_a_pass_stays_free_while_somebody_waits
 
 @settings(max_examples=20)
 @given(st.integers(2, 9), st.integers(1, 12), st.integers(1, 30))
-def test_accounts_that_want_the_same_get_the_same_but_for_one_job(accounts, want, rows):
+def test_accounts_with_equal_demand_get_equal_rows_up_to_one_job(accounts, want, rows):
     world = World()
     jobs = [world.add(1, paths=want) for _ in range(accounts)]
     served = dict.fromkeys(jobs, 0)
@@ -112,7 +112,7 @@ def test_accounts_that_want_the_same_get_the_same_but_for_one_job(accounts, want
         assert max(served.values()) - min(served.values()) <= want
 
 
-def test_an_account_gets_no_more_for_having_many_jobs():
+def test_many_jobs_do_not_increase_the_share_of_an_account():
     world = World()
     many, one = Account(), Account()
     jobs = [world.add(1, paths=4, account=many) for _ in range(9)]
@@ -126,7 +126,7 @@ def test_an_account_gets_no_more_for_having_many_jobs():
     assert single.account is one
 
 
-def test_who_comes_new_is_level_with_the_others():
+def test_a_new_account_starts_level_with_the_others():
     world = World()
     old = [world.add(1, paths=8) for _ in range(4)]
     for _ in range(40):
@@ -141,7 +141,7 @@ def test_who_comes_new_is_level_with_the_others():
 
 
 @pytest.mark.parametrize("rows", [8, 9])
-def test_nobody_saves_up_for_later(rows):
+def test_an_idle_account_builds_up_no_priority(rows):
     world = World()
     busy = world.add(1, paths=8)
     modest = world.add(1, paths=1)
@@ -153,7 +153,7 @@ def test_nobody_saves_up_for_later(rows):
     assert sum(passed[modest] for passed in got) >= 8 * rows // 2 - rows
 
 
-def test_an_account_is_not_taken_for_one_that_had_its_place_in_memory():
+def test_an_account_is_not_confused_with_an_earlier_one_of_the_same_id():
     world = World()
     world.add(1, paths=4)
     gone = world.add(1, paths=4)
@@ -169,7 +169,7 @@ def test_an_account_is_not_taken_for_one_that_had_its_place_in_memory():
 
 
 @given(st.integers(1, 4), st.integers(0, 6), st.integers(4, 600))
-def test_long_ones_share_what_they_may_have_and_short_ones_lack_nothing(longs, shorts, rows):
+def test_long_parts_share_their_rows_and_short_parts_are_complete(longs, shorts, rows):
     world = World()
     long = [world.add(5000) for _ in range(longs)]
     short = [world.add(1) for _ in range(min(shorts, rows // 2))]
@@ -182,7 +182,7 @@ def test_long_ones_share_what_they_may_have_and_short_ones_lack_nothing(longs, s
 
 @settings(max_examples=15)
 @given(st.integers(1, 24), st.integers(1, 30))
-def test_a_long_one_goes_on_however_many_short_ones_there_are(shorts, rows):
+def test_a_long_part_advances_beside_any_number_of_short_parts(shorts, rows):
     world = World()
     short = [world.add(1) for _ in range(shorts)]
     prompt = world.add(2 * SHORT)
@@ -235,7 +235,7 @@ async def decode(engine, name, account, prompt="steps 4 5 6 10\n", **options):
     return texts(found)
 
 
-async def test_searches_that_need_more_than_a_pass_have_it_in_turn(monkeypatch):
+async def test_searches_that_need_more_than_a_pass_take_turns(monkeypatch):
     with make(max_batch_tokens=8) as engine:
         passes = watch_passes(monkeypatch)
         accounts = [Account() for _ in range(7)]
@@ -256,7 +256,7 @@ async def test_searches_that_need_more_than_a_pass_have_it_in_turn(monkeypatch):
         assert max(served.values()) - min(served.values()) <= 2 * most
 
 
-async def test_a_long_prompt_delays_no_step_of_those_that_decode(monkeypatch):
+async def test_a_long_prompt_delays_no_decode_step(monkeypatch):
     with make(roomy_llama) as engine:
         passes = watch_passes(monkeypatch)
 

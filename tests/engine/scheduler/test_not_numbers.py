@@ -53,7 +53,7 @@ async def test_rows_of_a_broken_pass_are_not_used_again(place, value, settings):
         engine.check_integrity()
 
 
-async def test_paths_that_were_computed_before_stay():
+async def test_paths_computed_before_a_broken_pass_stay():
     with make() as engine:
         handle = engine.open(PROMPT, Account())
         before = await write(engine, handle)

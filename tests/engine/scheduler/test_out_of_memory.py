@@ -47,7 +47,7 @@ async def test_a_pass_that_runs_out_of_memory_is_tried_again_with_fewer_rows(mon
     ],
     ids=["device", "python", "allocator"],
 )
-async def test_while_memory_is_short_passes_stay_small_and_then_they_grow_back(monkeypatch, where, error):
+async def test_passes_stay_small_while_memory_is_short_and_grow_back_later(monkeypatch, where, error):
     monkeypatch.setattr("rksc_tot.engine.scheduler.scheduler.RECOVERY", 4)
     prompts = [f"steps {n} 5 6 10\n" for n in range(8)]
 
@@ -101,7 +101,7 @@ async def test_when_not_even_one_row_fits_into_memory_the_request_fails(monkeypa
         assert len(await engine.generate([ask(root, k=1, max_tokens=1)], account)) == 1
 
 
-async def test_a_failed_pass_forgets_nothing_of_the_books(monkeypatch):
+async def test_a_failed_pass_loses_no_booking(monkeypatch):
     with make(kv_budget=6 * per_token()) as engine:
         account = Account()
         root, other = engine.open(PROMPT, account), engine.open("solve 1 2 3 4\n", account)

@@ -20,7 +20,7 @@ from tests.engine.scheduler.tiny_engine import make, per_token
 from tests.patience import PATIENCE
 
 
-async def test_cancelling_gives_back_what_had_been_written():
+async def test_a_cancelled_request_releases_its_completions():
     tokenizer = byte_tokenizer()
     with TransformersEngine(llama(len(tokenizer)), tokenizer) as engine:
         root = engine.open("say", Account())
@@ -51,7 +51,7 @@ def abandon(engine, root):
 @pytest.mark.filterwarnings("ignore")  # the interpreter rightly complains about the abandoned coroutine
 @pytest.mark.parametrize("keep", [True, False])
 @pytest.mark.parametrize("length", [5, 6, 7])
-def test_a_closed_event_loop_hurts_nobody_else(keep, length):
+def test_a_closed_event_loop_does_not_affect_other_requests(keep, length):
     with make() as engine:
         root = engine.open(PROMPT, Account())
         dead = abandon(engine, root)
@@ -73,7 +73,7 @@ def test_a_closed_event_loop_hurts_nobody_else(keep, length):
         gc.collect()
 
 
-async def test_outgrowing_the_budget_fails_alone():
+async def test_only_the_request_that_outgrows_the_budget_fails():
     with make(kv_budget=30 * per_token()) as engine:
         root = engine.open(PROMPT, Account())
         small = engine.extend(root, "10 -")
@@ -125,7 +125,7 @@ async def test_every_call_on_a_closed_engine_is_refused():
             await work
 
 
-async def test_handles_of_others_are_refused():
+async def test_handles_of_other_engines_are_refused():
     with make() as one, make() as two:
         root = one.open(PROMPT, Account())
         for handle in (root, None, "root"):
@@ -135,7 +135,7 @@ async def test_handles_of_others_are_refused():
                 two.release(handle)
 
 
-async def test_numbers_that_are_none_end_the_request_that_met_them():
+async def test_logits_that_are_not_finite_end_only_their_request():
     tokenizer = build_tokenizer()
     model = llama(len(tokenizer))
     with torch.no_grad():
@@ -164,7 +164,7 @@ async def test_a_tiny_temperature_is_almost_greedy():
         assert [c.tokens for c in cold] == [c.tokens for c in greedy]
 
 
-async def test_a_token_the_model_does_not_know_is_refused_at_once():
+async def test_a_token_outside_the_vocabulary_is_refused_at_once():
     tokenizer = build_tokenizer()
     with (
         TransformersEngine(llama(len(tokenizer) - 5), tokenizer) as engine,
@@ -184,14 +184,14 @@ async def test_a_token_the_model_does_not_know_is_refused_at_once():
         {"stop": (3,)},
     ],
 )
-def test_requests_no_engine_could_serve_are_refused_when_made(wrong):
+def test_invalid_requests_are_refused_at_construction(wrong):
     right = {"handle": None, "streams": stream_keys([0], "s"), "sampling": HOT, "max_tokens": 3}
     with pytest.raises(ConfigError):
         GenerateRequest(**(right | wrong))
 
 
 @pytest.mark.parametrize("labels", [["yes", "no"], ("yes", 1)])
-def test_labels_that_are_no_tuple_of_strings_are_refused_when_made(labels):
+def test_labels_that_are_not_a_tuple_of_strings_are_refused_at_construction(labels):
     with pytest.raises(ConfigError, match="labels are"):
         LabelRequest(None, "so", labels)
 
@@ -202,7 +202,7 @@ def test_an_overdrawn_account_grants_nothing():
     assert account.ledger.tokens_sampled == 0
 
 
-async def test_branches_that_wrote_the_same_are_one_completion():
+async def test_branches_with_equal_tokens_are_one_completion():
     tokenizer = byte_tokenizer()
     with TransformersEngine(llama(len(tokenizer)), tokenizer) as engine:
         (found,) = await engine.generate([ask(engine.open("é", Account()), k=64, max_tokens=1, stop=())], Account())
@@ -211,7 +211,7 @@ async def test_branches_that_wrote_the_same_are_one_completion():
 
 
 @pytest.mark.parametrize("rows", [1, 2, 2048])
-async def test_two_requests_on_one_node_compute_nothing_twice(rows):
+async def test_two_requests_on_one_node_compute_no_token_twice(rows):
     with make(max_batch_tokens=rows) as engine:
         account = Account()
         root = engine.open(PROMPT, account)
@@ -220,7 +220,7 @@ async def test_two_requests_on_one_node_compute_nothing_twice(rows):
         assert account.ledger.recomputed_tokens == 0
 
 
-async def test_rows_walked_again_are_booked_as_recomputed():
+async def test_rows_computed_again_are_booked_as_recomputed():
     with make() as engine:
         account = Account()
         root = engine.open(PROMPT, account)
@@ -242,7 +242,7 @@ async def test_logits_kept_for_handles_are_bounded(monkeypatch):
         assert sum(segment.logits is not None for segment in engine.cache.segments()) <= 12
 
 
-def test_the_model_is_its_owners_again_after_close():
+def test_the_model_is_unchanged_after_close():
     tokenizer = build_tokenizer()
     model = llama(len(tokenizer))
     ids = torch.tensor([tokenizer.encode(PROMPT)])

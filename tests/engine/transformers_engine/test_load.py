@@ -110,7 +110,7 @@ def test_a_cached_hub_model_loads_by_its_id(folder, tmp_path, monkeypatch):
         assert engine.name == "someone/tiny"
 
 
-def test_a_missing_model_is_refused_in_a_sentence(tmp_path):
+def test_a_missing_model_is_refused_with_a_hint(tmp_path):
     for name in (tmp_path, tmp_path / "none", "./none", tmp_path / "none.gguf"):
         with pytest.raises(ModelLoadError, match="there is no"):
             load_engine(name)

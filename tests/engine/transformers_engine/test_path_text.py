@@ -9,7 +9,7 @@ from tests.engine.conftest import byte_tokenizer, llama
 from tests.engine.requests import ask
 
 
-async def test_text_at_the_limit_is_what_all_drawn_tokens_decode_to(byte_engine):
+async def test_text_at_the_limit_is_the_decoded_text_of_all_drawn_tokens(byte_engine):
     account = Account()
     root = byte_engine.open("é", account)
     (found,) = await byte_engine.generate([ask(root, k=64, max_tokens=5, stop=())], account)

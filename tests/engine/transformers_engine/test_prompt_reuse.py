@@ -249,7 +249,7 @@ def test_a_cancelled_request_leaves_no_kv_of_the_branch(byte_engine, monkeypatch
     assert [segment for segment in byte_engine.cache.segments() if segment.handles] == [lender.segment]
 
 
-def test_without_room_for_both_wordings_the_prompt_is_computed_alone():
+def test_without_room_for_both_prompts_the_variant_is_computed_alone():
     tokenizer = byte_tokenizer()
     with TransformersEngine(llama(len(tokenizer)), tokenizer) as engine:
         per_token = engine.forward.arena.bytes_per_row or 4 * 2 * 3 * 2 * 12

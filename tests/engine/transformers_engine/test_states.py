@@ -36,7 +36,7 @@ async def test_branches_stop_only_when_an_ended_branch_is_decisive(engine):
     assert texts(never) == texts(full)
 
 
-async def test_states_are_of_the_row_that_predicts_the_end(engine):
+async def test_states_belong_to_the_row_that_predicts_the_end(engine):
     account = Account()
     root = engine.open(PROMPT, account)
     (alone,) = await engine.generate([ask(root, "s", k=4, states=True)], account)

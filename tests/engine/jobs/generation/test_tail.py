@@ -48,7 +48,7 @@ def plain(engine, prompt, tokens):
         pytest.param(("ss", "\na"), id="the token before the last is cut"),
     ],
 )
-async def test_logprobs_are_those_of_the_kept_tokens(stop, keep_stop):
+async def test_logprobs_belong_to_the_kept_tokens(stop, keep_stop):
     with make() as engine:
         account = Account()
         [completions] = await engine.generate([request(engine.open("say", account), stop, keep_stop)], account)
@@ -63,7 +63,7 @@ async def test_logprobs_are_those_of_the_kept_tokens(stop, keep_stop):
         engine.check_integrity()
 
 
-async def test_a_tail_costs_no_pass_where_one_token_is_kept_of_the_last():
+async def test_a_tail_of_one_token_costs_no_pass():
     with make() as engine:
         account = Account()
         handle = engine.open("say", account)
@@ -73,7 +73,7 @@ async def test_a_tail_costs_no_pass_where_one_token_is_kept_of_the_last():
 
 
 @pytest.mark.parametrize("tokens_left", range(20, 80, 12))
-async def test_a_budget_that_ends_leaves_no_text_without_its_logprobs(tokens_left):
+async def test_every_text_has_its_logprobs_when_a_budget_ends(tokens_left):
     with make() as engine:
         account = Account(tokens_left=tokens_left)
         [completions] = await engine.generate([request(engine.open("say", account), ("ss",), False)], account)
@@ -85,7 +85,7 @@ async def test_a_budget_that_ends_leaves_no_text_without_its_logprobs(tokens_lef
         engine.check_integrity()
 
 
-async def test_a_generation_with_tails_that_waits_for_room_writes_the_same():
+async def test_a_generation_with_tails_that_waits_for_room_gives_the_same_text():
     with make() as free, make(kv_budget=200 * free.bytes_per_token) as engine:
         found = []
         for each in (free, engine):
