@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from benchmarks.common.engine_watch import Watch
+from benchmarks.common.engine_recorder import EngineRecorder
 from benchmarks.common.workers import Workers
 from benchmarks.memory import thoughts as pressure_thoughts
 from rksc_tot import RKSC, Ledger, load_engine, solve
@@ -71,9 +71,11 @@ def carry_out(
         options |= {"compress": keep, "lossless": Lossless()}
     make = pressure_thoughts.engine if work == "searches" else load_engine
     with make(**options) as engine:
-        watch = Watch(engine)
+        recorder = EngineRecorder(engine)
         out, branches, tokens, ledgers = (searches if work == "searches" else chains)(engine, problems)
-        return DraftedWork(out, branches, tokens, ledgers, watch.passes, watch.full_passes, watch.overruns, watch.held)
+        return DraftedWork(
+            out, branches, tokens, ledgers, recorder.passes, recorder.full_passes, recorder.overruns, recorder.held
+        )
 
 
 def searches(engine: TransformersEngine, problems: Sequence[str]) -> tuple[list[Any], int, int, list[Ledger]]:
@@ -180,14 +182,14 @@ def within(problem: str, workers: Workers) -> dict[str, Any]:
 def alone(problem: str, options: dict[str, Any]) -> tuple[object, dict[str, Any]]:
     """The tree and the bytes of one search, alone on its engine."""
     with pressure_thoughts.engine(**options) as engine:
-        watch = Watch(engine)
+        recorder = EngineRecorder(engine)
         finished, tree, ledger = True, None, Ledger()
         try:
             [tree], _, _, [ledger] = searches(engine, [problem])
         except CacheError:
             finished = False
         return tree, {
-            "finished": finished, "held_bytes": watch.held, "allocated_bytes": watch.allocated,
-            "growing_bytes": watch.growing, "overruns": watch.overruns,
+            "finished": finished, "held_bytes": recorder.held, "allocated_bytes": recorder.allocated,
+            "growing_bytes": recorder.growing, "overruns": recorder.overruns,
             "recomputed_tokens": ledger.recomputed_tokens, "restored_tokens": ledger.restored_tokens,
         }  # fmt: skip

@@ -15,7 +15,7 @@ from typing import Any
 
 from torch import Tensor
 
-from benchmarks.common.engine_watch import Watch
+from benchmarks.common.engine_recorder import EngineRecorder
 from benchmarks.memory.paths import POLICIES
 from rksc_tot import load_engine
 from rksc_tot.core.seeds import stream_keys
@@ -174,12 +174,12 @@ def _lossless(model: str, prompts: Sequence[Prompt], new: int) -> dict[str, Any]
 
     def written(compress: CompressionPolicy | None) -> tuple[list[Any], Account, int]:
         with load_engine(model, compress=compress, lossless=Lossless() if compress else False) as engine:
-            watch = Watch(engine)
+            recorder = EngineRecorder(engine)
             replies, account = _written(engine, prompts, new, 0.8)
             greedy, other = _written(engine, prompts, new, 0.0)
             account.ledger.verified.drafted += other.ledger.verified.drafted
             account.ledger.verified.accepted += other.ledger.verified.accepted
-            return [(r.text, r.tokens, r.finish) for r in (*replies, *greedy)], account, watch.full_passes
+            return [(r.text, r.tokens, r.finish) for r in (*replies, *greedy)], account, recorder.full_passes
 
     plain, _, passes = written(None)
     found: dict[str, Any] = {"branches": len(plain)}

@@ -1,4 +1,4 @@
-"""A peer without a model, in a process of its own: a path's next tokens count on from its length."""
+"""A peer without a model, in its own process: the next tokens of a path count up from its length."""
 
 from benchmarks.peers.driver import serve
 

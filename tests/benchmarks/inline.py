@@ -1,8 +1,8 @@
-"""Workers of a benchmark that measure in this process."""
+"""Workers that measure in this process."""
 
 
 class Inline:
-    """Workers that do it here."""
+    """Workers without processes."""
 
     def each(self, measure, arguments):
         return [measure(*each) for each in arguments]

@@ -1,4 +1,4 @@
-"""Every benchmark is listed with a line and run by its name; what it prints last is one JSON object."""
+"""Every benchmark is listed with a line and runs by its name; its last line of output is one JSON object."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""A cache of plain lists beside the one under test. It finds the next victim by looking at every segment."""
+"""A reference cache of plain lists. It finds the next eviction by a search of all segments."""
 
 import math
 from dataclasses import dataclass
@@ -49,7 +49,7 @@ class Reference:
         self.held = []
         self.pinned = []
         self.ratings = {}
-        self.sprouted = []  # (private origin, path that is kept)
+        self.private_paths = []  # (private origin, path that is kept)
         self.evictions = self.recomputed = 0
 
     # -- operations --------------------------------------------------------------------------------------------------
@@ -61,7 +61,7 @@ class Reference:
         private = self.tree.private_root(irreplaceable=keep)
         self._hold(self.tree.walk(private, tokens), tokens, kept=keep)
         if keep:
-            self.sprouted.append((private, tokens))
+            self.private_paths.append((private, tokens))
 
     def extend(self, at, tokens):
         self._hold(self.tree.walk(at.segment, tokens), at.tokens + tokens)
@@ -87,7 +87,7 @@ class Reference:
         self.ratings[at.segment] = importance
 
     def visit(self, at):
-        """Compute a path; each eviction must be the one that looking at everything finds. Returns whether it was possible."""
+        """Compute a path; each eviction must equal that of a full search. Returns whether it was possible."""
         stored = {tuple(path(s)): s.kv.ever_computed for s in at.segment.lineage()}
         missing = {tuple(path(s)): (first, len(s.tokens)) for s, first in self.tree.residency.missing(at.segment)}
         before = self.recomputed
@@ -120,7 +120,7 @@ class Reference:
     # -- what should be so -------------------------------------------------------------------------------------------
 
     def victim(self, running=None):
-        """What should be evicted next while work runs on ``running``; None if nothing may."""
+        """The segment to be evicted next while work runs on ``running``; None if no segment may be evicted."""
         pinned = self._above(self.pinned) | set(running.lineage() if running else [])
         held = self._above(self.held)
         prompts = self._above(h for h in self.held if h.prompt)
@@ -161,7 +161,7 @@ class Reference:
 
     def _kept(self, segment):
         tokens, top = path(segment), origin(segment)
-        return any(top is private and kept[: len(tokens)] == tokens for private, kept in self.sprouted)
+        return any(top is private and kept[: len(tokens)] == tokens for private, kept in self.private_paths)
 
     def _above(self, held):
         return {s for h in held for s in h.segment.lineage()}

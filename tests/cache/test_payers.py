@@ -32,7 +32,7 @@ def path(segment):
 
 
 def resident(tree):
-    """Every resident token, by the path that ends with it, and who pays for it."""
+    """The payer of every resident token, by the path that ends with the token."""
     found = {}
     for segment in tree.segments():
         whole = path(segment)
@@ -42,7 +42,7 @@ def resident(tree):
 
 
 def compute(tree, at, purse, most=99):
-    """Make up to ``most`` more tokens of a path resident on somebody's account, as a pass does."""
+    """Make up to ``most`` more tokens of a path resident on an account, as a pass does."""
     tree.residency.pin(at)
     try:
         for segment, _ in tree.residency.missing(at)[:1]:
@@ -97,7 +97,7 @@ class Charged(RuleBasedStateMachine):
     @precondition(lambda self: self.held)
     @rule(data=st.data(), who=st.sampled_from([0, 1, 2]), most=st.integers(1, 6))
     def compute_in_vain(self, data, who, most):
-        """A pass that fails is taken back."""
+        """A failed pass is undone."""
         at, purse = self.handle(data), self.purses[who]
         for segment, _ in self.tree.residency.missing(at)[:1]:
             self.tree.split_by_payer(segment, purse)

@@ -16,7 +16,7 @@ TOKENS = st.lists(st.integers(0, 3), min_size=1, max_size=6)
 
 
 class Cache(RuleBasedStateMachine):
-    """Random operations on the cache and on a reference that is just lists."""
+    """Random operations on the cache and on a reference of plain lists."""
 
     def __init__(self, policy):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Residency: what a path lacks, what is evicted for it, and that the budget holds after every call."""
+"""Residency: missing tokens, evictions, and a budget that holds after every call."""
 
 import random
 
@@ -33,7 +33,7 @@ def store(tree, segment, count, first=None):
 
 
 class Offloads:
-    """An offloader that only remembers what it was asked for."""
+    """An offloader that only records its calls."""
 
     def __init__(self):
         self.seen = []
@@ -245,7 +245,7 @@ def test_undoing_a_pass_leaves_everything_as_it_was(compressed):
 
 
 class Program:
-    """Random paths, held, pinned and visited in a small budget, with or without a compressor and an offloader."""
+    """Random paths, held, pinned and visited within a small budget, with or without a compressor and an offloader."""
 
     LIMIT = 10
 
@@ -280,7 +280,7 @@ class Program:
             self.tree.drop(self.held.pop(self.rng.randrange(len(self.held))))
 
     def visit(self):
-        """Each ``make_room`` frees what was asked for and spares the path in use, or names the bytes that are missing."""
+        """Each ``make_room`` frees the requested slots and keeps the path in use, or names the missing bytes."""
         if not self.held:
             return False
         at, residency = self.rng.choice(self.held), self.tree.residency

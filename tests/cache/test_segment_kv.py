@@ -23,7 +23,7 @@ LIMITS = (6, 9)
 
 @dataclass
 class Token:
-    """One that is stored, or was and has been let go (``slot`` None). ``exact``: computed on the full path. ``mixed``: its
+    """A token that is stored, or was stored and dropped (``slot`` None). ``exact``: computed on the full path. ``mixed``: its
     slot may hold rows of other tokens.
     """
 
@@ -45,7 +45,7 @@ class Held:
 
 
 class Books:
-    """Random operations on a tree, and of every token that is or was stored what should be so."""
+    """Random operations on a tree, with the expected state of every token."""
 
     OPERATIONS: ClassVar = {
         "open": 3, "extend": 4, "fork": 4, "drop": 4, "pin": 2, "unpin": 2, "grow": 4, "join": 4, "compute": 16, "make_room": 1,
@@ -79,7 +79,7 @@ class Books:
             self.hold(self.walk(self.one().segment, self.some(4)))
 
     def fork(self):
-        """Somebody else's path begins like one of these."""
+        """Add a path that shares the beginning of another one."""
         if self.held:
             at = self.one()
             self.hold(self.walk(origin(at.segment), at.tokens[: self.rng.randint(1, len(at.tokens))]))
@@ -100,7 +100,7 @@ class Books:
             self.tree.residency.unpin(self.pinned.pop(0))
 
     def grow(self):
-        """Running work goes on by a token."""
+        """Running work appends a token."""
         if self.pinned:
             at = self.pinned.pop(0)
             token = self.rng.randrange(3)
@@ -117,7 +117,7 @@ class Books:
     # -- what is stored ----------------------------------------------------------------------------------------------
 
     def compute(self):
-        """A pass over one or two paths, as the engine makes it; now and then in vain."""
+        """A pass over one or two paths, like the engine's; sometimes it fails."""
         ends = [*(h.segment for h in self.held), *self.pinned]
         blocks, jobs, evicted = [], [], self.tree.residency.evicted_tokens
         most, exact, vain = self.rng.choice((1, 2, 3, 99)), self.rng.random() < 0.5, self.rng.random() < 0.2
@@ -159,7 +159,7 @@ class Books:
         self.forget(self.tree.residency.evicted_tokens - evicted)
 
     def book(self, made):
-        """What the rows of a block store."""
+        """The expected state of the rows of a block."""
         block, keys = made.block, self.keys(made.job.base)
         assert block.tokens == [key[-1] for key in keys[block.start : block.start + made.rows]]
         exact = all(self.known[key].whole for key in keys[: block.start])
@@ -173,7 +173,7 @@ class Books:
             exact = exact and key not in mixed
 
     def check_context(self, block, keys):
-        """What the rows of a block see of the tokens before them."""
+        """The tokens before a block must be visible to its rows."""
         there = [n for n in range(block.start) if self.known[keys[n]].slot is not None]
         piece = Piece(block, 0, block.start, block.slots, 0)
         assert piece.context(0, block.start) == ([self.known[keys[n]].slot for n in there], there)
@@ -198,7 +198,7 @@ class Books:
                 token.mixed = bool(kept) and (token.mixed or mixed)
 
     def restore(self):
-        """KV that the full path gave comes back from elsewhere."""
+        """Restore KV that was computed on the full path."""
         paths = [at.segment for at in self.held]
         for segment in self.rng.choice(paths).lineage() if paths else ():
             above = segment.parent.parent is None or segment.parent.resident
@@ -226,7 +226,7 @@ class Books:
         self.forget()
 
     def scratch(self):
-        """A question is asked after a path, and forgotten."""
+        """Ask a question after a path, and drop it."""
         if self.held:
             at = self.one().segment
             asked = self.walk(at, self.some(3))
@@ -281,7 +281,7 @@ class Books:
         return found
 
     def lost(self, at, tokens):
-        """What goes because a walk parts tokens whose rows the heads have mixed."""
+        """Tokens dropped because a walk splits tokens whose rows heads have mixed."""
         whole = (self.origins.index(origin(at)), *path(at), *tokens)
         found = set()
         for segment in self.tree.segments():
@@ -308,7 +308,7 @@ class Books:
         return {key for s in self.tree.segments() for key in self.keys(s)[s.start : s.start + s.kv.computed]}
 
     def forget(self, evicted=None):
-        """Note what was evicted: ends of paths that no work needs. ``evicted``: how many slots that gave back."""
+        """Record evictions: ends of paths that no work needs. ``evicted``: number of freed slots."""
         gone = self.known.keys() - self.reached()
         assert not gone & {key for at in self.pinned for key in self.keys(at)}
         assert all(key[:n] not in gone for key in self.known.keys() - gone for n in range(2, len(key)))

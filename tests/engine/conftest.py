@@ -30,7 +30,7 @@ def mistral(vocab_size: int) -> MistralForCausalLM:
 
 
 def byte_tokenizer(chat: bool = True) -> PreTrainedTokenizerFast:
-    """Every byte is a token, a few merges on top: words, and a token with two line ends in it."""
+    """A tokenizer of bytes with a few merges: words, and a token of two line ends."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())

@@ -1,4 +1,4 @@
-"""The probe of a model costs more than the rest of an engine: tests probe each model once a process.
+"""The probe of a model takes longer than the rest of an engine, so tests probe each model once a process.
 
 Engines of equal weights, configuration and settings share what the first probe found. Tests of the probe call it
 themselves; a test that changes the code under an engine takes the fixture ``fresh_probe``.
@@ -22,7 +22,7 @@ def checksum(tensor):
 
 
 def identity(model, packed):
-    """Everything that the probe depends on, but for the code."""
+    """All values that the probe depends on, except for code."""
     tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     weights = tuple((name, tensor.dtype, tensor.device, checksum(tensor)) for name, tensor in tensors.items())
     changed = {type(module) for module in model.modules() if "forward" in vars(module) or module._forward_hooks}
@@ -30,7 +30,7 @@ def identity(model, packed):
 
 
 def known_probe(model, arena, *, packed=False):
-    """The same as ``probe``; what the model can do may be known."""
+    """``probe`` with a cache of known capabilities."""
     key = identity(model, packed)
     if key is None or key not in found:
         forward, capabilities = real_probe(model, arena, packed=packed)

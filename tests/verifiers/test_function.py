@@ -167,7 +167,7 @@ def test_an_async_one_that_ignores_its_cancellation_is_left_behind():
         while not release.is_set():
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.sleep(0.05)
-        raise ValueError("nobody hears this")
+        raise ValueError("this error is not raised")
 
     engine = MockEngine(lambda text, rng: f"{rng.getrandbits(40)}\n")
     result = solve(TASK, "p", engine=engine, verifier=stubborn, budget=Budget(seconds=0.05))

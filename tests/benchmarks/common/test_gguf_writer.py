@@ -1,4 +1,4 @@
-"""A GGUF file for llama.cpp holds the model's weights under llama.cpp's names, 8 bits each, and says the same."""
+"""A GGUF file for llama.cpp holds the model's weights by llama.cpp's names with 8 bits, and gives equal probabilities."""
 
 import json
 import subprocess
@@ -27,8 +27,8 @@ peer = LlamaCpp(file, 256, 1)
 families = [[path + branch for branch in branches]]
 values = peer.value(families, Problem(path, question, tuple(labels)))
 peer._draw = lambda logits: [9] * len(logits)
-[twins] = peer.grow([path], 2, 1)
-same = peer.value([[path + twin for twin in twins]], Problem(path, question, tuple(labels)))[0]
+[branches] = peer.grow([path], 2, 1)
+same = peer.value([[path + branch for branch in branches]], Problem(path, question, tuple(labels)))[0]
 assert same[0] == same[1], same
 print(json.dumps([families, values]))
 """

@@ -1,4 +1,4 @@
-"""Accuracy against memory: points, reductions, and a search that is measured from its own start."""
+"""Accuracy and memory: points, reductions, and searches measured from their start."""
 
 from benchmarks.common.report import flat
 from benchmarks.memory import curves

@@ -1,8 +1,8 @@
-"""Drafts on reduced KV: honest counting, and what is said where a policy fails."""
+"""Drafts on compressed KV: right counts, and reports of failing policies."""
 
 import pytest
 
-from benchmarks.common.engine_watch import Watch
+from benchmarks.common.engine_recorder import EngineRecorder
 from benchmarks.common.report import flat
 from benchmarks.memory import lossless
 from benchmarks.memory.lossless import carry_out, chains, compared, figures, policy
@@ -18,14 +18,14 @@ def few(monkeypatch):
 
 def test_a_pass_over_the_budget_is_counted():
     with load_engine() as engine:
-        watch = Watch(engine)
+        recorder = EngineRecorder(engine)
         chains(engine, ["4 5 6 10"])
-        assert watch.overruns == 0 < watch.held <= watch.allocated
-        held, watch.budget = watch.held, watch.allocated - 1
-        passes = watch.passes
+        assert recorder.overruns == 0 < recorder.held <= recorder.allocated
+        held, recorder.budget = recorder.held, recorder.allocated - 1
+        passes = recorder.passes
         chains(engine, ["1 2 3 4"])
-        assert watch.overruns == watch.passes - passes
-        assert watch.held > held  # nothing of the first was let go
+        assert recorder.overruns == recorder.passes - passes
+        assert recorder.held > held  # the first KV was not released
 
 
 def test_a_pass_of_draft_rows_is_not_a_full_pass():
@@ -39,7 +39,7 @@ def test_a_pass_of_draft_rows_is_not_a_full_pass():
 
 
 def test_different_output_is_not_reported_as_identical(monkeypatch):
-    monkeypatch.setattr(lossless, "Lossless", lambda: False)  # drafts that nobody verifies
+    monkeypatch.setattr(lossless, "Lossless", lambda: False)  # drafts without verification
     assert not compared("random_attention", "chains", PUZZLES[:4])["identical"]
 
 

@@ -1,4 +1,4 @@
-"""The replay of search trees: what it counts, and that it is the same for every policy."""
+"""The replay of search trees: its counts, and equal work under every policy."""
 
 import json
 import random

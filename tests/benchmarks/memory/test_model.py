@@ -1,4 +1,4 @@
-"""Claims about a real model are held against its texts."""
+"""Claims about a real model are compared with its texts."""
 
 import pytest
 

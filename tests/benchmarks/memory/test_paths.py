@@ -1,4 +1,4 @@
-"""Long paths on a handmade model that knows exactly the KV that is kept."""
+"""Long paths on a hand-written model that knows exactly the facts in its KV."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ from tests.benchmarks.inline import Inline
 
 
 class Blind(PathPolicy):
-    """Keeps the first tokens and what is late, but in some heads not the statements of a fact."""
+    """A policy that keeps the first and the last tokens, but drops statements of a fact in some heads."""
 
     name = "blind"
     gone: tuple[int, ...] = ()

@@ -1,4 +1,4 @@
-"""Claims of the papers are held against intervals."""
+"""Claims of papers are compared with intervals."""
 
 import pytest
 

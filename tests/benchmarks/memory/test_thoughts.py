@@ -1,4 +1,4 @@
-"""Searches with long thoughts: what is right, what fits into a quarter of the room, and that chance is seeded."""
+"""Searches with long thoughts: right answers, equal trees in a quarter of the room, seeded scores."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""A peer in a process of its own answers, rests while it is not asked, and leaves nothing behind."""
+"""A peer in its own process serves searches, is stopped between them, and leaves no process behind."""
 
 import os
 import signal
@@ -18,7 +18,7 @@ SHAPE, PROBLEM = PeerShape(3, 2, 4, 2, 2, 3), PeerProblem([1, 2, 3], [7, 8], ([1
 
 
 def state(process):
-    """The kernel's letter for what a process does; None if it is gone."""
+    """The kernel's letter for the state of a process; None if it has ended."""
     try:
         return Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0]
     except OSError:
@@ -95,7 +95,7 @@ def test_a_child_does_not_inherit_the_number_of_threads(tmp_path, monkeypatch):
 
 
 def test_an_environment_is_created_only_with_install():
-    recipe = PeerRecipe("nobody", ("no-such-package", "1.0"), ("no-such-package==1.0",))
-    with pytest.raises(PeerAbsent, match=r"no no-such-package 1.0 in .build/peers/nobody - give --install"):
+    recipe = PeerRecipe("absent", ("no-such-package", "1.0"), ("no-such-package==1.0",))
+    with pytest.raises(PeerAbsent, match=r"no no-such-package 1.0 in .build/peers/absent - give --install"):
         recipe.ready(install=False)
     assert not recipe.folder.exists()

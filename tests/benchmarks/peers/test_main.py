@@ -1,4 +1,4 @@
-"""All peers grow the same tree, compute no more than their kind of sharing needs, and read the same from the model."""
+"""All peers grow the same tree, compute no more rows than their sharing needs, and get equal probabilities."""
 
 import asyncio
 import dataclasses

@@ -1,4 +1,4 @@
-"""Every peer's search grows the tree that its shape says, whatever is written in it."""
+"""Every peer's search grows a tree of the given shape, with any texts."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""What ``python -m benchmarks cgee`` reports, where it is known."""
+"""Figures of ``python -m benchmarks cgee`` on known data."""
 
 import pytest
 

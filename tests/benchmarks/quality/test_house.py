@@ -1,4 +1,4 @@
-"""The benchmark of the house finds what breaks a law; the source breaks none."""
+"""The benchmark of the house finds breaches of laws; the source has none."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from benchmarks.quality.house import HOME, measure
 
 @pytest.fixture
 def house(tmp_path):
-    """Write files, count what is wrong with them."""
+    """Write files and count their breaches."""
 
     def build(files):
         for name, text in files.items():

@@ -51,7 +51,7 @@ def test_certification_needs_enough_branches_and_stops_at_the_first_failure():
 
 
 def test_harm_is_estimated_on_other_problems_than_the_evaluated_ones():
-    """The audited fifth alone says which variant is harmful; on the rest that rank correlates with KL."""
+    """Harm is estimated on the audited fifth only, and correlates with KL on the rest."""
     branches = [
         branch(5.0, True, problem, kl=0.01 * (1 + problem % 3) * (1 + 9 * (variant == "b")), variant=variant)
         for problem in range(20)

@@ -1,4 +1,4 @@
-"""All ways to attend give the same, so that their times can be compared."""
+"""All methods of attention give equal results, so that their times can be compared."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""The conditions of the paper benchmark do the same work, and no baseline computes more rows than it has to."""
+"""The conditions of the paper benchmark do the same work, and no baseline computes more rows than it needs."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Both ways of verifying say the same, and their costs are what they compute."""
+"""Both methods of verification give equal verdicts, and their costs are the computed tokens."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""The roof holds every product of a step and nothing else; steps that are compared with it compute what it is for."""
+"""The roof has every product of a step and no other; its steps compute the same rows."""
 
 import time
 
@@ -48,7 +48,7 @@ def test_the_faster_product_is_chosen():
 
 @pytest.mark.parametrize("branches", [1, 8])
 def test_a_decode_step_computes_a_row_of_every_branch(bench, branches):
-    rows = watch(bench)
+    rows = record_rows(bench)
     roof, step = bench.decode(branches, 4, 40)
     assert roof.shape == step.shape == (1, 4)
     assert (roof > 0).all()
@@ -58,7 +58,7 @@ def test_a_decode_step_computes_a_row_of_every_branch(bench, branches):
 
 
 def test_a_prefill_step_computes_the_whole_prompt_on_a_cold_engine(bench):
-    rows = watch(bench)
+    rows = record_rows(bench)
     roof, step = bench.prefill(50, 3)
     assert roof.shape == step.shape == (1, 3)
     assert [count for count in rows if count] == [50] * 4
@@ -79,7 +79,7 @@ def test_the_parts_of_a_step_make_up_the_whole(bench, branches, new):
     assert new == 1 or found["sampling"] > 0
 
 
-def watch(bench):
+def record_rows(bench):
     """The rows of every step from now on."""
     rows = []
     compared = Bench._compared

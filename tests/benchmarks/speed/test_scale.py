@@ -1,4 +1,4 @@
-"""What a node costs is counted in full, and a node costs little."""
+"""The memory of a node is counted in full, and is small."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""Both concurrencies search the same problems on a cold engine, and their trees are compared in full."""
+"""Both concurrencies search the same problems with an empty cache, and their trees are compared in full."""
 
 import pytest
 

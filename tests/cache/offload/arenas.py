@@ -14,7 +14,7 @@ UNLIKE = [(3, 5, 8, torch.bfloat16), (1, 16, 16, torch.float32), (4, 1, 3, torch
 
 
 def filled(shapes, seed=0, rows=ROWS):
-    """An arena full of random bits, NaNs of all kinds among them."""
+    """An arena full of random bits, with all kinds of NaN."""
     arena, drawn = Arena(rows), torch.Generator().manual_seed(seed)
     arena.reserve(rows)
 
@@ -31,7 +31,7 @@ def filled(shapes, seed=0, rows=ROWS):
 
 
 def content(arena, slots):
-    """What the slots hold, as bits."""
+    """The bits of slots."""
     return [t[:, slots].view(WORDS[t.dtype]).clone() for layer in sorted(arena.keys) for t in arena.read(layer)]
 
 

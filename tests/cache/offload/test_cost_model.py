@@ -12,7 +12,7 @@ SIZES = [1, 12, 40, 3, 200, 12, 7, 90] * 8
 
 
 def measured(copying, computing):
-    """Costs after measurements of what these say a number of tokens takes."""
+    """Costs after measurements from these functions of a number of tokens."""
     costs = CostModel()
     for tokens in SIZES:
         costs.computed(tokens, computing(tokens))

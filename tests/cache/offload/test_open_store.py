@@ -1,4 +1,4 @@
-"""Opening an offload store: what cannot be opened is refused with a sentence."""
+"""Opening an offload store: a store that cannot be opened is refused with a message."""
 
 import pytest
 

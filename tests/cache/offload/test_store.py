@@ -1,4 +1,4 @@
-"""The offload store: what comes back is what left, bit for bit, or does not come back; the limit is hard; faults are survived."""
+"""The offload store returns the stored bits or nothing; the limit is hard; faults are survived."""
 
 import logging
 
@@ -54,7 +54,7 @@ OPERATION = st.tuples(
     order=st.randoms(),
 )
 def test_a_store_equals_a_dict_of_copies_with_lru_eviction(make, shapes, capacity, slack, operations, order):
-    """Against a plain dict of cloned tensors, in the order of use."""
+    """Compared with a plain dict of cloned tensors, in the order of use."""
     arena = filled(shapes)
     record = Records.of(arena).size
     limit = capacity * record + slack % record
@@ -111,7 +111,7 @@ def test_a_store_equals_a_dict_of_copies_with_lru_eviction(make, shapes, capacit
 @both
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_every_bit_pattern_survives(named, dtype):
-    """Of 16 bits all; of 32 those with every upper and every lower half."""
+    """All patterns of 16 bits; of 32 bits those with every upper and every lower half."""
     halves = torch.arange(-(1 << 15), 1 << 15, dtype=torch.int16)
     words = halves if dtype.itemsize == 2 else torch.stack([halves, halves.flip(0)], 1).view(torch.int32).flatten()
     rows = words.view(dtype).view(1, 64, 1024)
@@ -155,13 +155,13 @@ def test_a_cleared_arena_is_rebuilt_and_grows_for_restored_kv(named):
 
 @both
 def test_restoring_resets_the_attention_of_the_slots(named):
-    class Watched(AttentionStats):
+    class RecordedStats(AttentionStats):
         def forget(self, slots):
             forgotten.extend(slots.tolist())
 
     forgotten = []
     arena = filled(PLAIN)
-    arena.attention_stats = Watched()
+    arena.attention_stats = RecordedStats()
     store = open_store(named, "1MiB")
     entry = store.offload(arena, [1, 2])
     assert not forgotten

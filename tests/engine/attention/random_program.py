@@ -90,7 +90,7 @@ def shadowed(family, *room_and_route, **options):
 
 
 class Program:
-    """Random work on an engine, each part of which is held against the shadow."""
+    """Random work on an engine. Each result is compared with the shadow."""
 
     OPERATIONS: ClassVar = {
         "write": 6,
@@ -132,7 +132,7 @@ class Program:
         await self.generate(self.asked[-self.rng.choice((1, 2)) :])
 
     async def again(self):
-        """Write from where something was written before, the same to begin with."""
+        """Generate again from an earlier start, with equal tokens at first."""
         known = [asked for asked in self.asked if asked[0] in self.handles]
         if known:
             handle, streams, sampling, tokens = self.rng.choice(known)
@@ -152,7 +152,7 @@ class Program:
             self.handles.append(completion.handle)
 
     def compare(self, completion):
-        """What is exact is what a plain pass gives."""
+        """Exact results must equal those of a plain pass."""
         path = completion.handle.tokens
         with torch.inference_mode():
             plain = self.shadow.model(input_ids=torch.tensor([path]), use_cache=False).logits[0].log_softmax(-1)
@@ -161,7 +161,7 @@ class Program:
         assert completion.logprobs[: len(drawn)] == pytest.approx(drawn, abs=1e-4)
 
     async def label(self):
-        """Ask a question, then again as an audit on all KV; an exact reply equals that of a plain pass."""
+        """Ask a question, then ask it again as an audit on full KV. An exact answer must equal that of a plain pass."""
         handle = self.rng.choice(self.handles)
         request = LabelRequest(handle, " ok", ("yes", "no"), trace=self.engine.layers > 0 and self.rng.random() < 0.3)
         path = [*handle.tokens, *TOKENIZER.encode(" ok", add_special_tokens=False)]
@@ -177,7 +177,7 @@ class Program:
             assert reply.probabilities == pytest.approx(self.plain(request, path), abs=1e-4)
 
     async def ask(self, request):
-        """The answer; layers and tokens of context that were booked, and answers that are not exact."""
+        """The answer, with the booked layers and context tokens, and the number of inexact answers."""
         before = self.account.ledger.model_copy(deep=True)
         (reply,) = await self.engine.label([request], self.account)
         now = self.account.ledger
@@ -200,7 +200,7 @@ class Program:
             self.engine.release(self.handles.pop(self.rng.randrange(len(self.handles))))
 
     async def reduce(self):
-        """What a policy might do at any time."""
+        """Compress KV at random, as a policy might at any time."""
         with self.engine.engine_thread.books():
             stored = [segment for segment in self.engine.cache.segments() if segment.kv.slots]
             if stored:

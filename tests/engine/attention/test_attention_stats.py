@@ -1,4 +1,4 @@
-"""Attention that eviction heeds: what later rows paid to a thought, as an independent computation finds it."""
+"""Attention stats for eviction: the attention of later rows to a thought, compared with an independent computation."""
 
 import pytest
 import torch

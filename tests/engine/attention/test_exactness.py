@@ -1,4 +1,4 @@
-"""Tree decoding equals plain forward passes, by either route, family by family; and the comparison would notice if not."""
+"""Tree decoding equals plain forward passes on both routes, by model family; broken attention is noticed."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""``exact`` is what it says: all was computed on the KV of the full path. Other logits are those of the KV that was seen."""
+"""``exact`` means that all was computed on the KV of the full path. Other logits are those of the visible KV."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""Attention in parts by fused operators: what they give is attention to all keys together."""
+"""Attention in parts by fused operators equals attention to all keys."""
 
 import math
 
@@ -23,7 +23,7 @@ sizes = st.integers(1, 5)
 
 
 def exact(query, key, value, bias=None):
-    """In double precision, row by row; 0 and -inf where nothing is seen."""
+    """Attention in double precision, row by row; 0 and -inf for rows that see no key."""
     scores = query.double() @ key.double().transpose(-1, -2)
     if bias is not None:
         scores = scores + bias.double()
@@ -34,7 +34,7 @@ def exact(query, key, value, bias=None):
 
 @st.composite
 def products(draw, same_size=True):
-    """Query, key, value ``[A, H, ·, D]`` and a bias ``[H, M, T]`` under which some rows see nothing."""
+    """Query, key, value ``[A, H, ·, D]`` and a bias ``[H, M, T]`` under which some rows see no key."""
     heads, sets, rows, keys = draw(sizes), draw(sizes), draw(st.integers(1, 40)), draw(st.integers(1, 70))
     size = draw(st.sampled_from([8, 20, 64]))
     dtype = draw(st.sampled_from(list(TOLERANCE)))
@@ -51,7 +51,7 @@ def products(draw, same_size=True):
 
 
 def check(found, wanted, query, key):
-    """Rounding of what is returned, and of single precision in scores of that size."""
+    """The difference must be within the rounding of results and of float32 scores of that size."""
     size = float(query.double().abs().amax() * key.double().abs().amax() * query.shape[-1])
     near = TOLERANCE[query.dtype] + 1e-6 * size
     seen = wanted.lse != -math.inf
@@ -117,7 +117,7 @@ def test_rows_that_see_no_key_have_output_0_with_every_operator():
 
 
 def grown(prompts, branches, tokens):
-    """Prompts with branches of ragged length, of which the last tokens are rows; and how many slots that takes."""
+    """Prompts with branches of different lengths, whose last tokens are the rows; and the number of slots."""
     tree = PrefixTree(SlotPool(1 << 14), RSBCM())
     blocks = []
     for n, length in enumerate(prompts):
@@ -180,7 +180,7 @@ def test_a_group_attends_to_the_visible_keys_of_each_row(prompts, branches, toke
 
 @pytest.fixture
 def ampere(monkeypatch):
-    """Tensors that say they are on a card of compute capability 8.0, and are nowhere."""
+    """Meta tensors that claim to be on a GPU of compute capability 8.0."""
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device=None: (8, 0))
     with FakeTensorMode():
         yield torch.device("cuda")

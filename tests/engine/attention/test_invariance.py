@@ -1,4 +1,4 @@
-"""A row's logits depend on its path and on nothing else, to the last bit: not on the company, the chunks or what was evicted."""
+"""The bits of a row's logits depend only on its path, not on other rows of the batch, chunks or evictions."""
 
 import copy
 import random
@@ -90,10 +90,10 @@ def grown(trees):
 
 
 class Garden:
-    """Paths being computed on one model, at most ``room`` tokens of them resident.
+    """Paths on one model, with at most ``room`` resident tokens.
 
-    ``seen``: the logits of every row, by the prompt and the path up to there. ``otherwise``: how many rows that were computed
-    again came out with others.
+    ``seen``: the logits of every row, by prompt and path. ``otherwise``: number of rows that were computed
+    again with other logits.
     """
 
     def __init__(self, forward, wanted, room=1 << 14):
@@ -106,7 +106,7 @@ class Garden:
             self.jobs.append(job)
 
     def step(self, jobs, most):
-        """One pass over what these lack, each at most ``most()`` rows; nobody computes what another one does."""
+        """One pass over missing tokens of these paths, each at most ``most()`` rows; no token is computed twice."""
         taken, blocks = set(), []
         for job in jobs:
             lacking = {segment for segment, _ in self.tree.residency.missing(job.base)} | {job.base}
@@ -129,7 +129,7 @@ class Garden:
             self.tree.residency.unpin(made.job.base)
 
     def grow(self, order=None, most=lambda: 1 << 14, together=1 << 14):
-        """Compute all: in as few passes as can be, or at most so many paths ``together``, chosen at random."""
+        """Compute all paths: in the fewest passes, or at most ``together`` random paths a pass."""
         waiting = list(self.jobs)
         while waiting:
             self.step(order.sample(waiting, min(together, len(waiting))) if order else waiting, most)
@@ -137,7 +137,7 @@ class Garden:
         return self
 
     def unlike(self, other):
-        """Rows that are not the same in both, of all that another garden has computed."""
+        """Rows of another garden whose logits differ from those of this one."""
         return self.otherwise + other.otherwise + sum(not self.seen[key].equal(row) for key, row in other.seen.items())
 
 
@@ -152,7 +152,7 @@ def threads(count):
 
 
 def ways(forward, wanted):
-    """The same paths, computed in other chunks, other company, another order, on more threads and with too little room."""
+    """The same paths, computed in other chunks, beside other rows, in another order, on more threads and with little room."""
     rng = random.Random(1)
 
     def chunk():

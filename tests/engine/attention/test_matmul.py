@@ -1,4 +1,4 @@
-"""The products of attention: a row has the same bits in every size of product, or the engine does not claim it."""
+"""The products of attention: a row has the same bits in every size of product, or the engine reports that it has not."""
 
 import math
 
@@ -83,7 +83,7 @@ def next_bits(product):
 
 
 class Faulty:
-    """Kernels of a processor on which ``wrong`` (one of the kernels) has other last bits where ``when`` says so."""
+    """Kernels of a processor on which the kernel ``wrong`` has other last bits if ``when`` is true."""
 
     def __init__(self, monkeypatch, wrong, when):
         scores, add_values = matmul._scores, matmul._add_values
@@ -107,7 +107,7 @@ class Faulty:
 
 @pytest.fixture
 def forgotten():
-    """What is known of this processor is forgotten before and after the test."""
+    """The cached choices of kernels are dropped before and after the test."""
     known = (scores_choice, values_choice, long_products_agree)
     for found in known:
         found.cache_clear()

@@ -1,4 +1,4 @@
-"""Which keys a pass reads together: each of a path once, in order, cut at tile boundaries, shared where it pays."""
+"""The keys that a pass reads in one product: each key of a path once, in order, cut at tile boundaries, shared where faster."""
 
 import random
 
@@ -22,7 +22,7 @@ FOREST = st.lists(st.tuples(LENGTHS, THOUGHTS), min_size=1, max_size=4)
 
 
 def tips(trees, seed=0):
-    """Segments at the ends of the paths that nothing comes after, and the lengths of their prompts."""
+    """The last segments of all paths, and the lengths of their prompts."""
     rng = random.Random(seed)
     tree = PrefixTree(SlotPool(1 << 16), RSBCM())
     found = []
@@ -39,7 +39,7 @@ def tips(trees, seed=0):
 
 
 def last(tip, prompt, rows):
-    """The last ``rows`` of a path, cut off at what is its own, as a block."""
+    """The last ``rows`` of a path that belong to no other path, as a block."""
     rows = min(rows, len(tip.tokens))
     return Block(tip.lineage(), tip.end - rows, tip.tokens[-rows:], tip.kv.slots[-rows:], [], prompt)
 
@@ -49,7 +49,7 @@ def numbers(index):
 
 
 def read(plan):
-    """Of each piece of a pass: its first row, how many it has, and its keys part by part, as ``(positions, slots, step)``."""
+    """For each piece of a pass: its first row, its number of rows, and its keys by part, as ``(positions, slots, step)``."""
     for group in plan.groups:
         pieces, width = group.queries.shape
         rows = numbers(group.rows)
@@ -69,7 +69,7 @@ def read(plan):
 
 
 def tile_boundaries(prompt, stop):
-    """Where the products of a row after ``prompt`` tokens, at ``stop - 1``, begin."""
+    """Starts of the products of a row at ``stop - 1``, after ``prompt`` tokens of prompt."""
     found, at = [0], 0
     while (at := tile_end(at, prompt)) < stop:
         found.append(at)

@@ -1,4 +1,4 @@
-"""A path is made whole before it is read on; afterwards it is exact, whatever else runs."""
+"""A rehydrated path is exact, also while other requests run."""
 
 import asyncio
 
@@ -20,7 +20,7 @@ from tests.engine.attention.random_program import (
 
 
 async def wander(engine, account):
-    """Branches grown from each other's ends, again and again; the questions between see what a path gives."""
+    """Branches grown from each other's ends in turn, with questions between that read the paths."""
     handles, found = [engine.open(text, account) for text in PROMPTS], []
     for turn in range(4):
         requests = [GenerateRequest(handles[-1 - n], stream_keys(range(3), turn, n), HOT, 9) for n in range(2)]

@@ -30,7 +30,7 @@ STOPS = ((), ("a",), ("e", "o", "\n"), ("ab", "b"), ("é",))
 
 
 def naive(engine, path, request, stream):
-    """What one branch writes: (text, tokens kept whole, finish)."""
+    """The result of one branch: (text, whole tokens kept, finish)."""
     branch, tokens = written(TextTokenizer(engine.tokenizer), path), []
     while True:
         logits = engine.forward.plain(path + tokens)[-1:]
@@ -49,7 +49,7 @@ def naive(engine, path, request, stream):
 
 
 async def play(engine, rng):
-    """Grow a random tree with random company; check every branch; give everything back."""
+    """Grow a random tree beside random other requests; check every branch; release all handles."""
     account = Account()
     handles = [engine.open(text, account) for text in ("say", "say yes", "no.\n\nyes", "é")]
     for round in range(4):

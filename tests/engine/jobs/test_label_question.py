@@ -1,4 +1,4 @@
-"""An answer to a question says whether it was read on the KV of the full path; asked as an audit, it always was."""
+"""An answer tells whether it was read from the full KV of the path. An audit always reads from full KV."""
 
 import asyncio
 
@@ -28,7 +28,7 @@ def ask(handle, **how):
 
 
 async def reduced(engine, account):
-    """The prompt, and ends of paths that a policy has reduced."""
+    """The prompt, and ends of paths that a policy has compressed."""
     root = engine.open("say yes no", account)
     (found,) = await engine.generate([GenerateRequest(root, (1, 2, 3, 4), HOT, 40)], account)
     lineages = {completion.handle: completion.handle.segment.lineage() for completion in found}

@@ -1,4 +1,4 @@
-"""Questions that leave a pass early: what they read, and that nobody else notices."""
+"""Questions that leave a pass early: their readings, and no effect on other rows."""
 
 import asyncio
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ LAYERS = 3
 
 @dataclass(frozen=True)
 class At:
-    """Exits after a layer, whatever is read there; ``every``: reads all layers up to it."""
+    """A rule that exits after a layer in any case; ``every``: reads all layers up to it."""
 
     layer: int
     every: bool = False
@@ -42,7 +42,7 @@ async def thoughts(engine, account, k=6):
 
 
 def resident(engine):
-    """Everything the arena holds for resident tokens, by path."""
+    """The KV of all resident tokens, by path."""
     engine.check_integrity()
     found = {}
     for segment in engine.cache.segments():
@@ -103,7 +103,7 @@ async def test_an_early_exit_leaves_the_cache_as_a_full_pass_does(engine):
 
 
 async def test_the_last_row_of_a_thought_runs_through_all_layers_when_its_question_leaves():
-    """It becomes an ancestor: what is written after it is what would have been written without any question."""
+    """The row becomes an ancestor: texts after it are those without any question."""
     tokenizer = build_tokenizer()
     written = []
     for exit in (None, At(1)):
@@ -122,12 +122,12 @@ async def test_the_last_row_of_a_thought_runs_through_all_layers_when_its_questi
 async def test_questions_leave_a_pass_while_other_rows_decode():
     tokenizer = build_tokenizer()
     written = []
-    for company in (False, True):
+    for others in (False, True):
         with TransformersEngine(llama(len(tokenizer)), tokenizer) as engine:
             account = Account()
             root, handles = await thoughts(engine, account)
             generation = engine.generate([ask(root, "other", k=5, max_tokens=12, stop=())], account)
-            if company:
+            if others:
                 found, *_ = await asyncio.gather(
                     generation, *(engine.label(requests(handles, At(layer)), account) for layer in (1, 2, 99))
                 )

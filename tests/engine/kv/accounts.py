@@ -1,4 +1,4 @@
-"""Engines whose accounts are watched, and searches on them."""
+"""Engines that record the resident tokens of accounts, and searches on them."""
 
 from rksc_tot.engine import TransformersEngine
 from rksc_tot.strategies import BFS
@@ -22,7 +22,7 @@ def make(**options):
 
 
 def count(engine):
-    """Tokens found resident on each account, by its id."""
+    """Resident tokens of each account, by id, counted in the tree."""
     found = {}
     for segment in engine.cache.segments():
         if segment.kv.payer is not None:
@@ -30,12 +30,12 @@ def count(engine):
     return found
 
 
-def watch(engine, monkeypatch):
-    """The most tokens that were resident on each account during a pass from now on; a wrong count is an error at once."""
+def record_residents(engine, monkeypatch):
+    """The peak of resident tokens on each account in later passes. A wrong count is an error at once."""
     seen = {}
     run = engine.forward.run
 
-    def watched(*arguments):
+    def recorded(*arguments):
         payers = {id(s.kv.payer): s.kv.payer for s in engine.cache.segments() if s.kv.payer is not None}
         for key, held in count(engine).items():
             assert payers[key].kv_rows == held
@@ -43,7 +43,7 @@ def watch(engine, monkeypatch):
             seen[key] = max(seen.get(key, 0), held)
         return run(*arguments)
 
-    monkeypatch.setattr(engine.forward, "run", watched)
+    monkeypatch.setattr(engine.forward, "run", recorded)
     return seen
 
 

@@ -36,13 +36,13 @@ def positions(segments):
     return [position for segment in segments for position in segment.read(segment.start, segment.end)[1]]
 
 
-class Watched:
-    """Calls ``look`` with each path on which a generation stands, whenever paths have been brought down."""
+class PathRecorder:
+    """Calls ``look`` with each path of a generation after every compression of paths."""
 
     def __init__(self, engine, look):
         compress_over_budget = engine.scheduler.compressor.compress_over_budget
 
-        def watched(jobs):
+        def recorded(jobs):
             compress_over_budget(jobs)
             self.looked = getattr(self, "looked", 0)
             for job in jobs:
@@ -51,11 +51,11 @@ class Watched:
                         self.looked += 1
                         look(job, tip.lineage())
 
-        engine.scheduler.compressor.compress_over_budget = watched
+        engine.scheduler.compressor.compress_over_budget = recorded
 
 
 class Levelling(TreePolicy):
-    """Everybody gives the same share; the first tokens stay."""
+    """A policy that takes the same share of every thought, and keeps the first tokens."""
 
     name: ClassVar[str] = "levelling"
 

@@ -13,7 +13,7 @@ def tokenizer():
 
 @pytest.fixture(scope="module")
 def make(tokenizer):
-    """Makes engines on one model, each packed, so that no bit of a row depends on its company."""
+    """Makes packed engines on one model, so that no bit of a row depends on other rows of the batch."""
     model = llama(len(tokenizer))
 
     def made(**options):

@@ -18,7 +18,7 @@ PROMPTS = ("say", "say yes no", "é\n")
 
 
 class Nonsense(PathPolicy):
-    """A policy that keeps the first tokens, which is to say next to nothing of what matters."""
+    """A policy that keeps only the first tokens, so that drafts are useless."""
 
     name: ClassVar[str] = "nonsense"
 
@@ -43,7 +43,7 @@ def written(completions):
 
 
 def held(engine, handles):
-    """Rows that the handles hold; nothing else is left, and nothing at all once they are given back."""
+    """Rows that the handles hold. No other row is resident, and none after the handles are released."""
     engine.check_integrity()
     assert [s for s in engine.cache.segments() if s.pins] == []
     assert engine.usage.waiting == 0

@@ -8,7 +8,7 @@ import torch
 from rksc_tot.core.errors import CacheError, EngineError
 from rksc_tot.engine.base import Account, LabelRequest
 from rksc_tot.policies.asks import PromptReuse
-from tests.engine.kv.accounts import PROMPT_TOKENS, count, make, token_bytes, watch
+from tests.engine.kv.accounts import PROMPT_TOKENS, count, make, record_residents, token_bytes
 from tests.engine.requests import LABELS, PROMPT, ask, texts
 
 
@@ -18,7 +18,7 @@ async def test_jobs_that_do_not_fit_together_run_one_after_the_other(monkeypatch
         asked = [ask(root, str(n), k=2, max_tokens=8, stop=()) for n in range(4)]
         wanted = [texts(found) for found in await engine.generate(asked, Account())]
     with make() as engine:
-        seen = watch(engine, monkeypatch)
+        seen = record_residents(engine, monkeypatch)
         account = Account(kv_bytes=24 * engine.bytes_per_token)
         root = engine.open(PROMPT, account)
         asked = [ask(root, str(n), k=2, max_tokens=8, stop=()) for n in range(4)]
@@ -68,16 +68,16 @@ async def test_an_account_without_room_ends_no_request_of_others():
         assert (narrow.kv_short, wide.kv_short) == (True, False)
 
 
-@pytest.mark.parametrize("route", ["plain", "watched"])
+@pytest.mark.parametrize("route", ["plain", "between layers"])
 async def test_a_question_without_room_goes_unanswered_and_questions_leave_no_kv(route):
     with make() as engine:
         account = Account(kv_bytes=12 * engine.bytes_per_token)
         root = engine.open(PROMPT, account)
-        (found,) = await engine.label([LabelRequest(root, "try so", LABELS, trace=route == "watched")], account)
+        (found,) = await engine.label([LabelRequest(root, "try so", LABELS, trace=route == "between layers")], account)
         assert sum(found.probabilities.values()) == pytest.approx(1)
         assert account.kv_rows == PROMPT_TOKENS
         assert not account.kv_short
-        long = LabelRequest(root, "try" + " 1" * 12 + " so", LABELS, trace=route == "watched")
+        long = LabelRequest(root, "try" + " 1" * 12 + " so", LABELS, trace=route == "between layers")
         assert await engine.label([long], account) == [None]
         assert account.kv_short
         assert account.kv_rows <= PROMPT_TOKENS
@@ -108,14 +108,14 @@ async def test_jobs_that_need_the_same_room_do_not_evict_each_other_for_ever(mon
 
 
 def at_most(passes, run):
-    """A run that refuses to go on for ever."""
+    """A run with a limit on passes."""
     left = iter(range(passes))
 
-    def watched(*arguments):
+    def limited_run(*arguments):
         assert next(left, None) is not None, "no end of it"
         return run(*arguments)
 
-    return watched
+    return limited_run
 
 
 async def test_a_failed_pass_charges_no_account(monkeypatch):
@@ -146,7 +146,7 @@ async def test_a_failed_pass_charges_no_account(monkeypatch):
 async def test_reused_kv_is_charged_and_limited_like_any_other(monkeypatch, tokens, threshold):
     with make() as engine:
         account = Account(kv_bytes=tokens * engine.bytes_per_token)
-        seen = watch(engine, monkeypatch)
+        seen = record_residents(engine, monkeypatch)
         reference = engine.open("solve 1 2 3 4\n", account)
         rule = PromptReuse(threshold=threshold, least=2, audit=1)
         handle, verdict = await engine.open_variant("steps 1 2 3 4\n", reference, rule, account)

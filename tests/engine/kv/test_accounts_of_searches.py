@@ -8,7 +8,7 @@ from rksc_tot import Budget, asolve, load_engine, solve, solve_many
 from rksc_tot.core.errors import CacheError
 from rksc_tot.engine.base import Account
 from rksc_tot.strategies import BFS, DFS, Beam
-from tests.engine.kv.accounts import PUZZLES, SEARCH, shape, watch
+from tests.engine.kv.accounts import PUZZLES, SEARCH, record_residents, shape
 from tests.engine.requests import ask
 
 
@@ -39,7 +39,7 @@ def embedded(loaded):
 
 @pytest.mark.parametrize("tokens", [7, 8, 12, 20, 29, 40, 80])
 def test_concurrent_searches_stay_within_their_budgets_and_end_with_their_best(embedded, monkeypatch, tokens):
-    seen = watch(embedded, monkeypatch)
+    seen = record_residents(embedded, monkeypatch)
     size = tokens * embedded.bytes_per_token
     outcomes = list(solve_many("game24", PUZZLES, engine=embedded, budget=Budget(kv_bytes=size), **SEARCH))
     assert [outcome.failure for outcome in outcomes] == [None] * len(PUZZLES)
@@ -54,7 +54,7 @@ def test_concurrent_searches_stay_within_their_budgets_and_end_with_their_best(e
 
 @pytest.mark.parametrize("strategy", [BFS(b=3, k=5), DFS(k=4), Beam(b=2, k=4)])
 def test_a_search_without_room_ends_without_error_under_any_strategy(embedded, monkeypatch, strategy):
-    seen = watch(embedded, monkeypatch)
+    seen = record_residents(embedded, monkeypatch)
     for tokens in (7, 15, 33):
         size = tokens * embedded.bytes_per_token
         result = solve("game24", PUZZLES[0], engine=embedded, strategy=strategy, budget=Budget(kv_bytes=size))
@@ -65,7 +65,7 @@ def test_a_search_without_room_ends_without_error_under_any_strategy(embedded, m
 
 
 def test_a_tight_budget_only_causes_recomputation(embedded, roomy, monkeypatch):
-    seen = watch(embedded, monkeypatch)
+    seen = record_residents(embedded, monkeypatch)
     for puzzle, wanted in roomy.items():
         embedded.clear()
         tokens = wanted.ledger.distinct_tokens // 2

@@ -1,4 +1,4 @@
-"""Under any budget that suffices and any policy, a search finds what it finds with room to spare."""
+"""Under any policy and any sufficient budget, a search finds the tree that it finds with ample room."""
 
 import asyncio
 import math
@@ -20,7 +20,7 @@ PROMPT = "steps 4 5 6 10\n"
 
 
 def shape(tree):
-    """Everything of a tree but floating-point noise."""
+    """A tree without floating-point noise."""
     return [(n.parent, n.branch, n.text, n.tokens, n.count, n.pruned, round(n.score or 0, 3)) for n in tree]
 
 

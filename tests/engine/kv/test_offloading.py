@@ -24,7 +24,7 @@ def make(**options):
 
 
 async def visits(engine, account, rounds=3, k=3, tokens=24):
-    """Branches grown in turn from each other's ends, so that each round comes back to what the one before pushed out."""
+    """Branches grown in turn from each other's ends, so that each round revisits paths evicted by the one before."""
     prompt = engine.open(PROMPT, account)
     ends, texts = [prompt], []
     for turn in range(rounds):
@@ -65,7 +65,7 @@ def test_restored_kv_equals_offloaded_kv_bit_for_bit(unhurried, tier, compress):
         assert account.ledger.peak_kv_bytes <= peak // 4
         engine.offload_store.check_integrity()
         engine.clear()
-        assert engine.offload_store.bytes == 0  # nobody refers to anything any more
+        assert engine.offload_store.bytes == 0  # no handle is left
 
 
 def test_computing_instead_of_copying_gives_the_same_texts(unhurried):
@@ -133,7 +133,7 @@ def test_only_exact_kv_is_offloaded():
         offload, offloaded = engine.offload_store.offload, []
         tree = engine.cache
 
-        def watched(arena, slots):
+        def recorded(arena, slots):
             [segment] = [s for s in tree.segments() if s.kv.slots == list(slots)]
             offloaded.append(segment)
             assert segment.kv.exact
@@ -141,7 +141,7 @@ def test_only_exact_kv_is_offloaded():
             assert all(above.kv.exact for above in segment.lineage())
             return offload(arena, slots)
 
-        engine.offload_store.offload = watched
+        engine.offload_store.offload = recorded
         asyncio.run(visits(engine, Account()))
         assert offloaded
 
@@ -153,11 +153,11 @@ def test_lossless_drafts_stay_within_a_kv_budget_below_the_full_kv(unhurried):
         most = []
         compute = engine.scheduler._compute
 
-        def watched(blocks):
+        def recorded(blocks):
             compute(blocks)
             most.append(engine.cache.residency.pool.used * engine.bytes_per_token)
 
-        engine.scheduler._compute = watched
+        engine.scheduler._compute = recorded
         account = Account()
         assert asyncio.run(visits(engine, account)) == texts
         assert max(most) <= budget

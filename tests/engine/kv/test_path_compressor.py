@@ -1,4 +1,4 @@
-"""A path keeps what its policy selects, and what must stay: recent tokens, ends of handles, the prompt."""
+"""A path keeps the tokens that its policy selects, and required tokens: recent tokens, ends of handles, the prompt."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from rksc_tot.engine.kv.path_compressor import shares
 from rksc_tot.policies.compression.random_attention import RandomAttention
 from rksc_tot.policies.compression.snapkv import SnapKV
 from rksc_tot.policies.compression.streaming_llm import Streaming
-from tests.engine.kv.compressed import LONG, Watched, ask, grow, positions
+from tests.engine.kv.compressed import LONG, PathRecorder, ask, grow, positions
 
 PATHS = {
     "random_attention": RandomAttention(budget=30, recent=4),
@@ -43,11 +43,11 @@ async def test_a_path_stays_within_its_budget_and_keeps_required_tokens(make, po
         assert positions(tip.lineage())[-policy.recent :] == before[-policy.recent :]
 
     with make(compress=policy, max_batch_tokens=rows) as engine:
-        watched, account = Watched(engine, look), Account()
+        recorder, account = PathRecorder(engine, look), Account()
         compressor = engine.scheduler.compressor
         down, compressor.compress = compressor.compress, compress
         handles = await grow(engine, account)
-        assert watched.looked > 100
+        assert recorder.looked > 100
         assert account.ledger.compression.acted > 10
         engine.check_integrity()
         assert [s for s in engine.cache.segments() if s.pins] == []
@@ -88,7 +88,7 @@ async def test_an_unpinned_prompt_is_compressed(make):
 
 
 async def test_each_head_keeps_the_tokens_it_attended_to(make):
-    """Also where the path is many segments, each of which is brought down by itself."""
+    """The path also has many segments, each of which is compressed separately."""
     views = []
 
     class Seen(SnapKV):

@@ -34,7 +34,7 @@ def test_drafts_from_useless_kv_are_rejected(make, wanted):
 
 
 def test_a_repeated_request_gives_the_same_text(make, wanted):
-    """The path is resident then, but the logits on the way are gone."""
+    """The path is resident, but the logits of its inner tokens are dropped."""
 
     async def twice(engine):
         account = Account()
@@ -53,7 +53,7 @@ def test_a_repeated_request_gives_the_same_text(make, wanted):
 
 @pytest.mark.parametrize("policy", [*COMPRESSION_POLICIES.names(), "nonsense"])
 async def test_concurrent_searches_get_the_same_texts_as_alone(make, wanted, policy):
-    """Two of them write the same, so that each stands on what the other one drafted."""
+    """Two of them have equal texts, so that each uses the drafts of the other."""
 
     async def search(engine, account):
         root = engine.open("say yes", account)

@@ -23,7 +23,7 @@ class Faulty(PathPolicy):
 
 
 async def drafting(engine):
-    """Until a draft is being written; its pass may be running."""
+    """Wait until a draft is running."""
     while not any(isinstance(job, DraftJob) for job in list(engine.scheduler.jobs)):
         await asyncio.sleep(0)
 

@@ -1,4 +1,4 @@
-"""Budgets of tokens, KV and time end a generation where they end it without drafts."""
+"""Budgets of tokens, KV and time end a generation at the same token with and without drafts."""
 
 import asyncio
 
@@ -15,7 +15,7 @@ from tests.engine.kv.lossless import NONSENSE, POLICIES, ask, grow, run
     ("tokens", "of_run"), [(1, False), (50, False), (319, False), (320, False), (50, True), (320, True)]
 )
 def test_a_token_budget_cuts_the_same_branches_as_without_drafts(make, tokens, of_run):
-    """Of two requests at once; 320 is what they may draw at most."""
+    """Two requests at once, which can draw at most 320 tokens."""
 
     def account():
         return Account(run=Account(tokens_left=tokens)) if of_run else Account(tokens_left=tokens)
@@ -62,7 +62,7 @@ def test_without_room_for_drafts_the_output_is_the_same(make, wanted, tokens, ro
     [("e", ("a", "e"), 84), ("f", ("s", "n", "y", "x"), 74), ("h", ("s", "n", "y", "x"), 102)],
 )
 def test_branches_that_end_early_free_the_same_room_as_without_drafts(make, name, stop, tokens):
-    """Just so many tokens suffice, as some branches have ended when the others are long."""
+    """This number of tokens is just enough, since some branches have ended before the others are long."""
 
     def least(engine):
         return grow(engine, Account(), name, stop=stop)

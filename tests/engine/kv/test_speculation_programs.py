@@ -30,7 +30,7 @@ def test_every_registered_policy_is_tried():
 
 
 def program(seed):
-    """Rounds of requests: ``(what to ask of which path, tokens that may be sampled, labels to ask for)``."""
+    """Rounds of requests: ``(requests by path, most sampled tokens, labels of questions)``."""
     rng = random.Random(seed)
     rounds = []
     for turn in range(rng.randint(1, 3)):
@@ -55,13 +55,13 @@ def program(seed):
 
 
 async def play(engine, rounds):
-    """All that comes of a program, the rows its handles held, and how many branches, drafted and reduced tokens that were."""
+    """All results of a program, the rows of its handles, and the numbers of branches, draft tokens and dropped tokens."""
     found, handles, counts = await work(engine, rounds)
     return found, held(engine, handles), counts
 
 
 async def work(engine, rounds):
-    """All that comes of a program, its handles, and how many branches, drafted and reduced tokens that were."""
+    """All results of a program, its handles, and the numbers of branches, draft tokens and dropped tokens."""
     found, counts = [], np.zeros(3, dtype=int)
     handles = [engine.open(text, Account()) for text in PROMPTS]
     for asked, tokens, labels in rounds:
@@ -83,7 +83,7 @@ async def work(engine, rounds):
 
 @pytest.fixture(scope="module")
 def plainly(make):
-    """What programs come to without drafts."""
+    """The results of programs without drafts."""
     known = {}
 
     def found(seed, rows):

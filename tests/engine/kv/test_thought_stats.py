@@ -1,4 +1,4 @@
-"""Stats for a tree policy describe thoughts, however these are cut into segments."""
+"""Stats for a tree policy describe thoughts, for any division into segments."""
 
 import math
 
@@ -9,7 +9,7 @@ from rksc_tot.policies.eviction.rsbcm import RSBCM
 
 
 def grown():
-    """Two thoughts that begin alike, "ab" + "c" and "ab" + "de", and one, "f", after the second."""
+    """Two thoughts with a common beginning, "ab" + "c" and "ab" + "de", and a thought "f" after the second."""
     tree = PrefixTree(SlotPool(100), RSBCM())
     prompt = tree.walk(tree.origin, b"prompt")
     tree.hold(prompt, prompt=True)

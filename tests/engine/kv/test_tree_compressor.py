@@ -31,12 +31,12 @@ async def test_thoughts_in_use_are_not_compressed(make, monkeypatch):
     with make(compress=Spying(rehydrate=False), kv_budget=120 * 576) as engine:
         compress, compressed = engine.cache.residency.compress, []
 
-        def watched(segment, kept, per_head=False):
+        def recorded(segment, kept, per_head=False):
             assert not segment.pins
             compressed.append(segment)
             compress(segment, kept, per_head)
 
-        monkeypatch.setattr(engine.cache.residency, "compress", watched)
+        monkeypatch.setattr(engine.cache.residency, "compress", recorded)
         account = Account()
         root = engine.open(LONG, account)
         for name in range(6):

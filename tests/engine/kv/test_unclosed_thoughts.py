@@ -1,4 +1,4 @@
-"""A tree policy compresses finished thoughts only: it leaves what a generation is still writing alone, also a paused one."""
+"""A tree policy compresses only finished thoughts, not those of running or paused generations."""
 
 import asyncio
 
@@ -24,7 +24,7 @@ async def test_unfinished_thoughts_are_never_compressed(monkeypatch):
         llama(len(tokenizer)), tokenizer, compress=ArborKV(tail=1, sinks=0), kv_budget=90 * per_token
     ) as engine:
 
-        def watched(self, residency, segment, count):
+        def recorded(self, residency, segment, count):
             writing = [job for job in engine.scheduler.jobs if isinstance(job, Generation) and not job.ended]
             seen["waiting"] += any(not job.running for job in writing)
             seen["reduced"] += 1
@@ -33,7 +33,7 @@ async def test_unfinished_thoughts_are_never_compressed(monkeypatch):
                     assert segment not in [s for s in tip.lineage() if s.start >= job.base.end]
             plain(self, residency, segment, count)
 
-        monkeypatch.setattr(TreeCompressor, "_compress", watched)
+        monkeypatch.setattr(TreeCompressor, "_compress", recorded)
         account = Account()
         prompt = engine.open("4 5 6 10\n", account)
 

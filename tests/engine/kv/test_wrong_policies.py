@@ -1,4 +1,4 @@
-"""A compression policy that is wrong ends the request that it was asked for, and no other."""
+"""A wrong compression policy ends only the request that it was called for."""
 
 import asyncio
 from typing import ClassVar
@@ -18,7 +18,7 @@ from tests.engine.kv.compressed import LONG, Levelling, ask, texts
 
 
 def wrong(kind):
-    """What a wrong policy returns instead of ``[n]`` ascending tokens."""
+    """Wrong results of a policy instead of ``[n]`` ascending tokens."""
     return {
         "unsorted": lambda kept, n: kept[::-1],
         "repeated": lambda kept, n: np.sort(np.r_[kept[:1], kept[:-1]]),
@@ -66,7 +66,7 @@ class WrongTree(Levelling):
 
 
 async def settled(engine, *handles):
-    """Books balance, nothing is pinned, and once these handles are given back nothing is left."""
+    """Books balance, no segment is pinned, and no KV is left after these handles are released."""
     engine.check_integrity()
     assert [segment for segment in engine.cache.segments() if segment.pins] == []
     assert engine.usage.waiting == 0
@@ -121,7 +121,7 @@ class WrongAllotment(Levelling):
 
 
 async def cramped(engine, sentence):
-    """One search holds what fills the cache; whoever needs room then is told why there is none, others go on."""
+    """One search fills the cache. A request that needs room fails with the reason; other requests continue."""
     mine, other = Account(), Account()
     root = engine.open(LONG, mine)
     (found,) = await engine.generate([ask(root, "a", k=3)], mine)

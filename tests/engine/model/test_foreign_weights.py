@@ -1,4 +1,4 @@
-"""Only plain weights on the CPU are packed: what another library computes, or keeps elsewhere, stays as it is."""
+"""Only plain weights on the CPU are packed, not weights that another library computes or stores."""
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ from rksc_tot.engine.model.probe import probe
 
 
 class Int8Weight(torch.Tensor):
-    """A weight of 8-bit integers with a scale for each row, which knows only what a linear layer needs."""
+    """A weight of 8-bit integers with a scale for each row, with only the operations of a linear layer."""
 
     @staticmethod
     def __new__(cls, quantized, scales, dtype):
@@ -57,7 +57,7 @@ def wrapped(layer):
     layer.forward = layer.forward
 
 
-def watched(layer):
+def hooked(layer):
     layer.register_forward_pre_hook(lambda module, args: None)
 
 
@@ -69,7 +69,7 @@ def sparse(layer):
     layer.weight = nn.Parameter(layer.weight.detach().to_sparse())
 
 
-FOREIGN = [quantize, quantize_bias, parametrized, wrapped, watched, elsewhere, sparse]
+FOREIGN = [quantize, quantize_bias, parametrized, wrapped, hooked, elsewhere, sparse]
 
 
 @pytest.mark.parametrize("change", FOREIGN)

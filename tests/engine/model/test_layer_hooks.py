@@ -1,4 +1,4 @@
-"""Rows that leave a pass change nothing for those that stay; the lens reads what a model cut off there would say."""
+"""Rows that leave a pass do not change other rows; the lens equals a model that is cut off after the layer."""
 
 import random
 
@@ -39,7 +39,7 @@ def every_family():
 
 
 class Leaving:
-    """Sends the rows of a plan away that are named for a layer."""
+    """A layer hook by which given rows leave after given layers."""
 
     def __init__(self, when):
         self.when = when

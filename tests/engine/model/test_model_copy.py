@@ -1,4 +1,4 @@
-"""An engine leaves its model alone: the model can be called at any time, and engines share it. Changed weights are noticed."""
+"""An engine does not change its model: it can be called at any time, and engines share it. Changed weights are noticed."""
 
 import asyncio
 import threading
@@ -36,7 +36,7 @@ async def written(engine):
 
 
 def alone(model, **options):
-    """What an engine writes alone, to be compared to the last bit where the engine claims that company does not matter."""
+    """The texts of an engine without other requests, with exact bits if the engine is batch-invariant."""
     with engine_on(model, **options) as engine:
         found = asyncio.run(written(engine))
         exactly = engine.numerics["batch_invariant"]
@@ -86,7 +86,7 @@ IDS = torch.tensor([[5, 6, 7, 8, 9]])
 
 
 def state(model):
-    """Everything an engine might change of a model."""
+    """All state of a model that an engine might change."""
     return model.config._attn_implementation, [type(module) for module in model.modules()], list(model.state_dict())
 
 
@@ -127,10 +127,10 @@ def test_the_model_can_be_called_from_another_thread_during_passes(model):
 def test_a_copy_shares_the_weights_and_calls_the_hooks(model):
     seen = []
     model.model.norm.register_forward_hook(lambda *_: seen.append(1))
-    twin = copy_of(model)
-    assert [id(p) for p in twin.parameters()] == [id(p) for p in model.parameters()]
-    assert twin.config is not model.config
-    twin(input_ids=IDS)
+    copy = copy_of(model)
+    assert [id(p) for p in copy.parameters()] == [id(p) for p in model.parameters()]
+    assert copy.config is not model.config
+    copy(input_ids=IDS)
     assert seen == [1]
 
 

@@ -1,4 +1,4 @@
-"""Packed linear layers: the same numbers to rounding, and the model back as it was."""
+"""Packed linear layers equal stock layers up to rounding, and the model does not change."""
 
 import pytest
 import torch
@@ -40,8 +40,8 @@ def test_reference_passes_never_use_packed_layers():
 def test_a_layer_with_a_hook_is_not_packed():
     model = build("llama")
     seen = []
-    watched = model.model.layers[0].mlp.up_proj
-    watched.register_forward_hook(lambda module, args, out: seen.append(out.shape))
+    hooked = model.model.layers[0].mlp.up_proj
+    hooked.register_forward_hook(lambda module, args, out: seen.append(out.shape))
     forward, _ = probe(model, Arena(1 << 30), packed=True)
     assert type(forward.model.model.layers[0].mlp.up_proj) is torch.nn.Linear
     assert type(forward.model.model.layers[1].mlp.up_proj) is OneDNNLinear
@@ -81,10 +81,10 @@ def test_layers_with_the_same_input_are_one_product_with_the_same_bits(bias):
     joined = [OneDNNLinear(layer, product, slice(a, b)) for layer, a, b in zip(layers, first, first[1:], strict=False)]
     with torch.inference_mode():
         for rows in (torch.randn(3, 48), torch.randn(1, 5, 48)):
-            for layer, twin in zip(layers, joined, strict=True):
-                assert torch.equal(twin(rows), alone(layer)(rows))
+            for layer, packed in zip(layers, joined, strict=True):
+                assert torch.equal(packed(rows), alone(layer)(rows))
         one, other = torch.randn(2, 48), torch.randn(2, 48)
-        joined[0](one)  # whoever leaves early leaves nothing behind for the next
+        joined[0](one)  # an unfinished product leaves no result for the next input
         assert torch.equal(joined[1](other), alone(layers[1])(other))
 
 

@@ -1,4 +1,4 @@
-"""What is asked of the C libraries of the process."""
+"""Process-wide settings of C libraries."""
 
 import ctypes
 import threading
@@ -25,7 +25,7 @@ def test_freed_memory_is_kept_if_the_c_library_supports_it(monkeypatch):
 
 
 def helpers():
-    """Threads of this process, Python's or not."""
+    """All threads of this process, also those that Python did not start."""
     from pathlib import Path
 
     return len(list(Path("/proc/self/task").iterdir()))

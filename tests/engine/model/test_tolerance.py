@@ -1,4 +1,4 @@
-"""In half precision a model's own noise is the yardstick: what is right passes, what is broken on purpose does not."""
+"""In half precision a model's own noise sets the tolerance: right plans pass, and broken plans do not."""
 
 import pytest
 import torch
@@ -33,7 +33,7 @@ class WrongPositions(Forward):
 
 
 class OneSlotForAll(Forward):
-    """The first token of every branch is stored where that of the first one is."""
+    """The first tokens of all branches are stored in one slot."""
 
     def plan(self, blocks):
         plan = super().plan(blocks)

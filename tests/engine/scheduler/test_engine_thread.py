@@ -1,4 +1,4 @@
-"""Event loops and threads share an engine: none waits for another's pass, none is left waiting, and all get what is theirs."""
+"""Event loops and threads share an engine: none waits for a pass of another, and all get their own results."""
 
 import asyncio
 import random
@@ -28,7 +28,7 @@ def make(**options):
 
 
 def grown(result):
-    """A tree without its numbers, which floating point may change in the last digits."""
+    """A tree without numbers, whose last digits may differ by rounding."""
     return result.path, [(n.branch, n.text, n.tokens, n.count, n.finished, n.pruned) for n in result.tree]
 
 
@@ -53,7 +53,7 @@ class EarlyExit:
 
 
 async def work(engine, account, name, kept):
-    """A search of a few requests; handles are left in ``kept``."""
+    """A search of a few requests; appends handles to ``kept``."""
     kept.append(engine.open(f"steps {name} 5 6 10\n", account))
     (found,) = await engine.generate([ask(kept[0], name, k=3, max_tokens=6)], account)
     kept += [completion.handle for completion in found]
@@ -65,7 +65,7 @@ async def work(engine, account, name, kept):
 
 
 def forget(engine, kept):
-    """Give everything back; then nothing may be left."""
+    """Release all handles; then no KV may be left."""
     for handle in kept:
         engine.release(handle)
     engine.check_integrity()

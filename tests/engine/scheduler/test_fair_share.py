@@ -1,4 +1,4 @@
-"""Passes are shared fairly, long prompts hold nobody up, and who gets what does not depend on chance."""
+"""Passes are shared fairly, long prompts delay no other search, and shares do not depend on chance."""
 
 import asyncio
 from math import ceil
@@ -26,7 +26,7 @@ PUZZLES = ["4 5 6 10", "1 2 3 4", "2 5 8 11", "1 1 4 6"]
 
 
 class Waiting(Job):
-    """Waits at the end of some paths, each of which lacks so many rows; then at once for the same again."""
+    """A job that waits for some paths with missing rows, and then for the same again."""
 
     def __init__(self, world, account, lacking, paths=1):
         self.world = world
@@ -52,7 +52,7 @@ class Waiting(Job):
 
 
 class World:
-    """Turns, and jobs that take all they are given."""
+    """Fair share, with jobs that use all their rows."""
 
     def __init__(self):
         self.tree = PrefixTree(SlotPool(1 << 30), RSBCM())
@@ -200,12 +200,12 @@ def test_a_long_part_advances_beside_any_number_of_short_parts(shorts, rows):
 # -- in the engine -------------------------------------------------------------------------------------------------------
 
 
-def watch_passes(monkeypatch):
+def record_passes(monkeypatch):
     """The rows of each pass from now on, by the id of the account."""
     passes = []
     compute = scheduler.compute
 
-    def watched(forward, tree, blocks):
+    def recorded(forward, tree, blocks):
         rows = {}
         for made in blocks:
             rows[id(made.job.account)] = rows.get(id(made.job.account), 0) + made.rows
@@ -213,7 +213,7 @@ def watch_passes(monkeypatch):
         passes.append(rows)
         return logits
 
-    monkeypatch.setattr(scheduler, "compute", watched)
+    monkeypatch.setattr(scheduler, "compute", recorded)
     return passes
 
 
@@ -237,7 +237,7 @@ async def decode(engine, name, account, prompt="steps 4 5 6 10\n", **options):
 
 async def test_searches_that_need_more_than_a_pass_take_turns(monkeypatch):
     with make(max_batch_tokens=8) as engine:
-        passes = watch_passes(monkeypatch)
+        passes = record_passes(monkeypatch)
         accounts = [Account() for _ in range(7)]
         crowd = [decode(engine, str(n), each, f"steps {n} 5 6 10\n") for n, each in enumerate(accounts)]
         found = await asyncio.gather(*crowd)
@@ -258,7 +258,7 @@ async def test_searches_that_need_more_than_a_pass_take_turns(monkeypatch):
 
 async def test_a_long_prompt_delays_no_decode_step(monkeypatch):
     with make(roomy_llama) as engine:
-        passes = watch_passes(monkeypatch)
+        passes = record_passes(monkeypatch)
 
         async def run(long):
             accounts = [Account() for _ in range(8)]
@@ -281,7 +281,7 @@ async def test_a_long_prompt_delays_no_decode_step(monkeypatch):
 
 async def test_long_prompts_share_a_pass(monkeypatch):
     with make(roomy_llama, max_batch_tokens=256) as engine:
-        passes = watch_passes(monkeypatch)
+        passes = record_passes(monkeypatch)
         one, two = Account(), Account()
         await asyncio.gather(
             decode(engine, "one", one, "steps" + " 4" * 600, max_tokens=1),
@@ -302,7 +302,7 @@ def test_the_same_searches_make_the_same_passes(monkeypatch, most):
         return sizes, [result.tree.to_records() for result in found]
 
     with load_engine(max_batch_tokens=most) as engine:
-        passes = watch_passes(monkeypatch)
+        passes = record_passes(monkeypatch)
         first, again = asyncio.run(run(engine, passes)), asyncio.run(run(engine, passes))
     assert first == again
     assert len(first[0]) > 30

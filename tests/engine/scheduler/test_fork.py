@@ -1,4 +1,4 @@
-"""An engine in a process that was forked from the one that made it."""
+"""An engine in a forked process."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""The logger ``rksc_tot`` tells of each pass and each eviction at DEBUG."""
+"""The logger ``rksc_tot`` logs each pass and each eviction at DEBUG."""
 
 import logging
 

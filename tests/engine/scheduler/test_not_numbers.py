@@ -1,4 +1,4 @@
-"""A pass that gives no finite numbers leaves nothing that a later request reads."""
+"""KV of a pass without finite logits is never read by a later request."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""What goes wrong with one request stays with that request."""
+"""A failure of one request does not affect others."""
 
 import asyncio
 import gc

@@ -18,7 +18,7 @@ TEMPLATE = (
 
 
 def spaces_in_front():
-    """A SentencePiece kind of tokenizer, which puts a space before every text, and BOS before that."""
+    """A tokenizer like SentencePiece, which puts a space before every text, and BOS before that."""
     names = ["<unk>", "<s>", "</s>", "<pad>"]
     vocab = {name: n for n, name in enumerate(names)}
     vocab |= {f"<0x{byte:02X}>": len(vocab) + byte for byte in range(256)}
@@ -43,7 +43,7 @@ TEXT = st.lists(PARTS, max_size=6).map("".join)
 
 
 def control_tokens(tokenizer, ids):
-    """The control tokens in order, without the one of characters that the tokenizer cannot write."""
+    """The control tokens in order, without the unknown token."""
     return [token for token in ids if token in tokenizer.all_special_ids and token != tokenizer.unk_token_id]
 
 
@@ -68,7 +68,7 @@ def test_no_text_becomes_a_control_token(kind, before, text):
 
 @each_kind
 @given(text=TEXT)
-def test_a_plain_prompt_is_text_behind_what_the_tokenizer_puts_before_it(kind, text):
+def test_a_plain_prompt_is_text_after_bos(kind, text):
     tokenizer = TextTokenizer(TOKENIZERS[kind])
     if not text:
         return
@@ -81,7 +81,7 @@ def test_a_plain_prompt_is_text_behind_what_the_tokenizer_puts_before_it(kind, t
 
 @each_kind
 @given(text=TEXT)
-def test_text_without_such_a_name_is_tokenised_as_the_tokenizer_does_it(kind, text):
+def test_text_without_control_names_is_tokenised_unchanged(kind, text):
     tokenizer, raw = TextTokenizer(TOKENIZERS[kind]), TOKENIZERS[kind]
     if any(name in text for name in raw.all_special_tokens):
         return

@@ -1,4 +1,4 @@
-"""Which token paths count as a label, and what their probabilities add up to."""
+"""The token paths of labels, and their probabilities."""
 
 import math
 
@@ -34,7 +34,7 @@ def texts(trie, tokenizer=None):
         ("吗", [["yes", " yes"], ["no", " no"]]),
     ],
 )
-def test_the_end_of_the_question_decides_whether_a_space_stands_before_a_label(question, expected):
+def test_the_end_of_the_question_decides_on_a_space_before_a_label(question, expected):
     trie = trie_of(question, ("yes", "no"))
     assert texts(trie) == expected
     assert trie.question == byte_tokenizer().encode(question)
@@ -46,7 +46,7 @@ def test_a_label_is_read_letter_by_letter_as_it_is_given():
     assert texts(trie_of("so ok", (" Yes", "nO "))) == [[" Yes"], [" nO "]]
 
 
-def test_where_a_label_merges_with_the_question_the_trie_begins_before():
+def test_the_trie_begins_before_characters_that_merge_with_a_label():
     tokenizer = byte_tokenizer()
     trie = trie_of("so: ", ("yes", "no", "x"))
     assert tokenizer.decode(trie.question) == "so:"
@@ -64,7 +64,7 @@ def test_a_question_that_is_all_merged_has_no_tokens_of_its_own():
         trie.check_layers()
 
 
-def test_the_embedded_model_writes_each_label_in_one_token():
+def test_the_embedded_model_spells_each_label_with_one_token():
     tokenizer = build_tokenizer()
     trie = trie_of("try 1+2 so", LABELS, tokenizer)
     assert trie.flat
@@ -98,7 +98,7 @@ def uniform(vocabulary):
     return lambda node, tokens: torch.full((len(tokens),), -math.log(vocabulary), dtype=torch.double)
 
 
-def test_a_label_is_worth_its_whole_text():
+def test_the_probability_of_a_label_is_that_of_its_whole_text():
     trie = LabelTrie(("a", "bc"), [0], (((1,),), ((2, 3),)), {})
     assert trie.nodes == [(), (2,)]
     found, outside = trie.read(uniform(10))
@@ -111,14 +111,14 @@ def test_spellings_of_a_label_add_up():
     assert found == pytest.approx([0.21, 0.1])
 
 
-def test_a_label_does_not_count_where_it_goes_on_into_a_longer_one():
+def test_a_label_does_not_include_texts_of_a_longer_label():
     trie = LabelTrie(("good", "good enough", "good enough too"), [0], (((1,),), ((1, 2),), ((1, 2, 3),)), {})
     found, outside = trie.read(uniform(10))
     assert found == pytest.approx([0.1 - 0.01, 0.01 - 0.001, 0.001])
     assert sum(found) + outside == pytest.approx(1)
 
 
-def test_probabilities_are_those_given_the_end_of_a_question_that_merges():
+def test_probabilities_are_conditional_on_the_merged_end_of_a_question():
     trie = LabelTrie(("a", "b"), [0], (((1,),), ((2,),)), {(): [1, 2, 3, 4]})
     found, outside = trie.read(uniform(10))
     assert found == pytest.approx([0.25, 0.25])

@@ -33,7 +33,7 @@ def test_the_earliest_then_longest_stop_counts(text, searched, stop, expected):
         ("", 0, None, 0),
     ],
 )
-def test_stop_strings_before_the_first_word_end_nothing_where_blank_lines_are_skipped(text, searched, expected, begin):
+def test_leading_stop_strings_are_skipped_with_skip_blank(text, searched, expected, begin):
     stop = ("\n", "STOP")
     assert find_end(text, searched, stop, skip_blank=True) == expected
     assert leading_stops(text, stop) == begin

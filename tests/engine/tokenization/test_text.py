@@ -13,14 +13,14 @@ TEXT = st.text(alphabet=st.characters(codec="utf-8", exclude_categories=("Cs",))
 
 
 @pytest.mark.parametrize("make", [byte_tokenizer, build_tokenizer])
-def test_a_continuation_says_exactly_its_text(make):
+def test_a_continuation_decodes_to_its_text(make):
     tokenizer = TextTokenizer(make())
     for text in (" 4 5\n", "10 - 4 = 6 (left: 5 6 6)\n"):
         assert tokenizer.decode(tokenizer.continuation(text)) == text
 
 
 @given(st.lists(TEXT, min_size=1, max_size=4))
-def test_seams_between_continuations_change_nothing_before_them(pieces):
+def test_a_continuation_does_not_change_text_before_it(pieces):
     tokenizer = TextTokenizer(byte_tokenizer())
     ids = []
     for piece in pieces:

@@ -28,7 +28,7 @@ def byte_level():
 
 
 def byte_fallback():
-    """A SentencePiece kind of tokenizer: words, U+FFFD as a token, and single bytes; the first space of a text is dropped."""
+    """A tokenizer like SentencePiece: words, U+FFFD as a token, and single bytes; the first space of a text is dropped."""
     words = ["▁a", "b", "▁", "�", "é", "▁€"]
     vocab = {"<unk>": 0} | {f"<0x{byte:02X}>": byte + 1 for byte in range(256)}
     vocab |= {word: len(vocab) + n for n, word in enumerate(words)}
@@ -78,7 +78,7 @@ def text_of(kind, ids):
 
 @each_kind
 @given(data=st.data())
-def test_a_branch_says_what_its_tokens_decode_to(kind, data):
+def test_the_text_of_a_branch_is_its_decoded_tokens(kind, data):
     ids = data.draw(token_ids(kind))
     branch = push(kind, ids)
     assert type(branch) is KINDS[kind]
@@ -110,7 +110,7 @@ def test_text_is_held_back_only_while_a_character_may_be_completed(kind, low, hi
 
 @each_kind
 @given(data=st.data())
-def test_the_text_before_what_push_returns_stays(kind, data):
+def test_text_up_to_the_result_of_push_does_not_change(kind, data):
     branch = written(TextTokenizer(TOKENIZERS[kind]), ())
     for token in data.draw(token_ids(kind)):
         before = branch.text
@@ -118,7 +118,7 @@ def test_the_text_before_what_push_returns_stays(kind, data):
 
 
 @each_kind
-def test_a_replacement_character_that_the_model_wrote_is_text(kind):
+def test_a_sampled_replacement_character_is_text(kind):
     ids = TOKENIZERS[kind].encode("a �")
     branch = push(kind, ids)
     assert branch.whole == text_of(kind, ids) == "a �"
@@ -134,7 +134,7 @@ def test_a_character_of_several_tokens_ends_with_the_last_one():
     assert branch.ends == [None, 3, None, 4, 5]
 
 
-def test_a_byte_breaks_the_characters_before_it_where_bytes_are_read_as_one():
+def test_a_byte_can_make_earlier_characters_of_its_run_invalid():
     ids = TOKENIZERS["bytes in between"].convert_tokens_to_ids(["b", "<0xC3>", "<0xA9>", "<0xFF>", "b"])
     branch = written(TextTokenizer(TOKENIZERS["bytes in between"]), ())
     assert [(branch.push(token), branch.text) for token in ids] == [

@@ -1,4 +1,4 @@
-"""What an engine promises a search, on tiny random models."""
+"""The contract of an engine, on tiny random models."""
 
 import pytest
 import torch
@@ -16,7 +16,7 @@ def test_the_engine_has_every_call_of_the_contract(engine):
     assert isinstance(engine, Engine)
 
 
-async def test_every_branch_stands_in_exactly_one_completion(engine):
+async def test_every_branch_is_in_exactly_one_completion(engine):
     account = Account()
     (found,) = await engine.generate([ask(engine.open(PROMPT, account), k=16)], account)
     assert sorted(b for c in found for b in c.branches) == list(range(16))
@@ -24,7 +24,7 @@ async def test_every_branch_stands_in_exactly_one_completion(engine):
     assert len({c.tokens for c in found}) == len(found)
 
 
-async def test_a_branch_writes_the_same_alone_and_beside_others(engine):
+async def test_the_text_of_a_branch_does_not_depend_on_other_branches(engine):
     account = Account()
     (together,) = await engine.generate([ask(engine.open(PROMPT, account), k=8)], account)
     for completion in together:
@@ -37,7 +37,7 @@ async def test_a_branch_writes_the_same_alone_and_beside_others(engine):
             assert single.logprobs == pytest.approx(completion.logprobs, abs=1e-4)
 
 
-async def test_expanding_twice_gives_identical_text_beside_any_other_work(engine):
+async def test_expanding_twice_gives_the_same_text_beside_other_requests(engine):
     account = Account()
     root, first, _ = await grow(engine, account)
     target = first[0].handle
@@ -48,7 +48,7 @@ async def test_expanding_twice_gives_identical_text_beside_any_other_work(engine
     assert texts(once) == texts(again) == texts(beside)
 
 
-async def test_logprobs_are_those_of_a_fresh_forward_pass(engine):
+async def test_logprobs_equal_those_of_a_fresh_forward_pass(engine):
     account = Account()
     _, _, second = await grow(engine, account)
     for completion in second:
@@ -86,7 +86,7 @@ async def test_verification_leaves_nothing_in_the_cache(engine):
     assert torch.equal(values[:, used], before[1])
 
 
-async def test_label_probabilities_are_those_of_a_fresh_forward_pass(engine):
+async def test_label_probabilities_equal_those_of_a_fresh_forward_pass(engine):
     account = Account()
     _, first, _ = await grow(engine, account)
     scores = await engine.label([LabelRequest(c.handle, "try so", LABELS) for c in first], account)
@@ -193,7 +193,7 @@ async def test_no_pass_starts_after_the_deadline(engine):
     assert account.ledger.tokens_sampled == account.ledger.forward_passes == 0
 
 
-async def test_a_text_cut_off_by_a_limit_says_so(engine):
+async def test_a_text_cut_off_by_a_limit_has_that_finish(engine):
     account = Account()
     (found,) = await engine.generate([ask(engine.open(PROMPT, account), max_tokens=3, stop=())], account)
     assert {c.finish for c in found} <= {"length", "eos"}
@@ -217,7 +217,7 @@ async def test_a_proposal_leaves_nothing_on_the_path(engine):
     assert sum(len(s.tokens) for s in engine.cache.segments()) == root.length
 
 
-async def test_extending_by_text_equals_writing_it_at_once(engine):
+async def test_extending_by_text_equals_one_longer_prompt(engine):
     account = Account()
     root = engine.open(PROMPT, account)
     step = "10 - 4 = 6 (left: 5 6 6)\n"

@@ -1,4 +1,4 @@
-"""What two wordings of a prompt have in common."""
+"""The overlap of a prompt and its variant."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""Loading by name: what works, and the sentence for what does not."""
+"""Loading by name: models that load, and messages for those that do not."""
 
 import json
 

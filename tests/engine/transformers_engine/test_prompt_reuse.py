@@ -1,4 +1,4 @@
-"""Another wording of a prompt on KV of the first."""
+"""A prompt variant on reused KV of the prompt."""
 
 import asyncio
 import threading
@@ -37,7 +37,7 @@ def text(engine, handle, tokens=8):
 
 
 def by_hand(model, reference, branch, shared):
-    """Last logits of the branch on KV taken over, with nothing but transformers and Llama's own formula."""
+    """Last logits of the branch on reused KV, computed with transformers and Llama's own formula."""
     half = model.model.rotary_emb.inv_freq
     angle = (shared.target - shared.source) * torch.cat([half, half])
 

@@ -75,7 +75,7 @@ def test_a_model_without_rotary_positions_is_refused_in_a_sentence(config):
 
 
 def test_a_cache_whose_values_hold_positions_is_refused():
-    """By the mask route the arena gets MLA's latent and its rotary key, the latter where values go."""
+    """On the mask route the arena stores MLA's latent as keys, and its rotary key as values."""
     config = t.DeepseekV3Config(
         vocab_size=90, **{**SHAPE, "num_key_value_heads": 4}, q_lora_rank=16, kv_lora_rank=16, qk_rope_head_dim=8,
         qk_nope_head_dim=8, v_head_dim=16, n_routed_experts=4, num_experts_per_tok=2, n_group=1, topk_group=1,

@@ -1,4 +1,4 @@
-"""Rival stops, and hidden states that thoughts are compared by."""
+"""Stops by rivals, and hidden states for the comparison of thoughts."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Where a stop string cuts inside a token, log-probabilities are those of the kept tokens."""
+"""If a stop string cuts inside a token, log-probabilities belong to the kept tokens."""
 
 import pytest
 import torch

@@ -11,7 +11,7 @@ from rksc_tot.engine.model.layer_hooks import LayerHook
 from rksc_tot.engine.transformers_engine.engine import TransformersEngine
 
 
-class Watch:
+class EngineRecorder:
     """Figures of an engine from the construction of this object on.
 
     ``passes``: forward passes. ``full_passes``: passes with rows that are not draft rows. ``held``: most bytes of resident KV,
@@ -27,8 +27,8 @@ class Watch:
         engine.forward.run = self._recorded_run  # type: ignore[method-assign]
         engine.forward.arena.reserve = self._reserved  # type: ignore[method-assign]
 
-    def _recorded_run(self, plan: Plan, extent: int, watchers: Sequence[LayerHook] = ()) -> Tensor:
-        logits = self._run(plan, extent, watchers)
+    def _recorded_run(self, plan: Plan, extent: int, hooks: Sequence[LayerHook] = ()) -> Tensor:
+        logits = self._run(plan, extent, hooks)
         cache = self.engine.cache
         held = sum(len(segment.kv.slots) for segment in cache.segments()) * self.engine.bytes_per_token
         allocated = self._tensors()
