@@ -55,8 +55,9 @@ def test_the_budget_holds_and_the_policy_orders_evictions_over_thousands_of_oper
     for _ in range(OPERATIONS):
         wander(books, rng)
         books.check()
-    assert books.evictions > 50
-    assert (books.recomputed > 0) == books.tree.residency.eviction.policy.evicts_held
+    evicts_held = books.tree.residency.eviction.policy.evicts_held
+    assert books.evictions > (50 if evicts_held else 10)  # or this shows nothing; without held KV there is less to evict
+    assert (books.recomputed > 0) == evicts_held
 
 
 def hung(tree, parent, tokens, omega=None):
