@@ -10,7 +10,7 @@ import sys
 from rksc_tot import function_task, load_engine, solve
 
 QUESTION = "Anna has 3 bags of 4 apples. She eats 2 apples. How many apples are left?"
-INSTRUCTION = "Solve the problem step by step, one step a line. End with a line 'Answer: N'."
+INSTRUCTION = "Solve the problem step by step, one step a line. The last line is 'Answer: ' and the number."
 
 
 def word_problem():

@@ -15,9 +15,7 @@ class DFS(Strategy):
 
     name: ClassVar[str] = "dfs"
     k: int = Field(5, ge=1, le=1_000_000, description="thoughts generated after each state")
-    threshold: float = Field(
-        0.0, allow_inf_nan=True, description="v_th, in the verifier's units: states must score above it"
-    )
+    threshold: float = Field(0.0, description="v_th, in the verifier's units: states must score above it")
     max_solutions: int = Field(1, ge=1, description="complete paths after which to stop")
 
     async def run(self, search: Search) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -141,7 +142,11 @@ def _strategy(strategy: Strategy | str, task: Task) -> Strategy:
 
     if isinstance(strategy, str):
         return STRATEGIES.make(strategy, **strategy_settings_of(task, strategy))
-    return _of_kind(Strategy, strategy, "strategy", "give a Strategy or the name of an installed one")
+    hint = "give an object of a class derived from rksc_tot.Strategy, or the name of an installed one"
+    chosen = _of_kind(Strategy, strategy, "strategy", hint)
+    if not inspect.iscoroutinefunction(chosen.run):
+        raise ConfigError(f"{type(chosen).__name__}.run is not async", hint="write: async def run(self, search)")
+    return chosen
 
 
 def _of_kind(kind: type[T], value: object, what: str, hint: str) -> T:

@@ -10,7 +10,7 @@ from rksc_tot.core.errors import ConfigError, TaskError
 from rksc_tot.core.task import Question, Task
 from rksc_tot.engine.base import Sampling
 from rksc_tot.engine.mock.engine import MockEngine
-from rksc_tot.strategies import BFS
+from rksc_tot.strategies import BFS, Strategy
 from rksc_tot.verifiers import Likelihood, verifier
 from tests.api.small_task import make_engine, make_task
 
@@ -124,13 +124,19 @@ def plain(problem, path):
     return 1.0
 
 
+class NotAsync(Strategy):
+    def run(self, search):
+        pass
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
         ({"verifier": plain}, "put @verifier above the function"),
         ({"verifier": Likelihood}, r"give an object, such as Likelihood\(\)"),
         ({"strategy": BFS}, r"give an object, such as BFS\(\)"),
-        ({"strategy": 5}, "the strategy is 5, not of type Strategy"),
+        ({"strategy": 5}, "the strategy is 5, not of type Strategy - give an object of a class derived from"),
+        ({"strategy": NotAsync()}, "NotAsync.run is not async - write: async def run"),
         ({"budget": {"tokens": 5}}, "not of type Budget - such as Budget"),
         ({"engine": "x"}, "the engine is 'x', not of type Engine - load_engine"),
     ],

@@ -56,7 +56,9 @@ def test_the_budget_holds_and_the_policy_orders_evictions_over_thousands_of_oper
         wander(books, rng)
         books.check()
     evicts_held = books.tree.residency.eviction.policy.evicts_held
-    assert books.evictions > (50 if evicts_held else 10)  # or this shows nothing; without held KV there is less to evict
+    assert books.evictions > (
+        50 if evicts_held else 10
+    )  # or this shows nothing; without held KV there is less to evict
     assert (books.recomputed > 0) == evicts_held
 
 

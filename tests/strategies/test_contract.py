@@ -4,11 +4,12 @@ import pytest
 
 from rksc_tot.api.solve import solve
 from rksc_tot.core.budget import Budget
-from rksc_tot.core.errors import TaskError
+from rksc_tot.core.errors import ConfigError, TaskError
 from rksc_tot.core.events import Finished
 from rksc_tot.core.task import Reject, function_task
+from rksc_tot.engine.base import Sampling
 from rksc_tot.engine.mock.engine import MockEngine
-from rksc_tot.strategies import STRATEGIES
+from rksc_tot.strategies import DFS, STRATEGIES
 from rksc_tot.verifiers import verifier
 
 
@@ -175,3 +176,11 @@ def test_without_time_only_the_root_is_left(strategy):
     result = run(strategy, budget=Budget(seconds=1e-9))
     assert (result.best, result.ledger.tokens_sampled) == (0, 0)
     assert "seconds" in result.stopped
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_settings_that_are_not_finite_are_refused(value):
+    with pytest.raises(ConfigError, match="threshold"):
+        DFS(threshold=value)
+    with pytest.raises(ConfigError, match="temperature"):
+        Sampling(temperature=value)

@@ -115,7 +115,8 @@ class ModelCheck:
         if scores is not None and (scores.outside or 0.0) > 0.5:
             labels = ", ".join(map(repr, question.labels))
             outside = f"the model gave {scores.outside:.0%} of its probability to tokens outside the labels {labels}"
-            self.found.report("missing", "question", f"{outside}: word the question so that a label comes next")
+            advice = "word the question so that a label comes next; on a chat model give it as messages"
+            self.found.report("missing", "question", f"{outside}: {advice}")
 
     def _completion(self, problem: Any, prompt: Any) -> Completion:
         task, account = self.found.task, Account()

@@ -21,7 +21,7 @@ class Settings(BaseModel):
         If a value is out of range or a setting is unknown. The message has the setting, the value and the range.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     kind: ClassVar[str] = ""
 
     def __init__(self, /, **values: Any) -> None:

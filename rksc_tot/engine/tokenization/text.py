@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 
+ANCHORS = ("\n", "a", ".")
+"""Texts to tokenise a continuation behind, where the tokenizer treats the beginning of a text in another way."""
+
+
 class TextTokenizer:
     """A model's tokenizer for text.
 
@@ -82,12 +86,19 @@ class TextTokenizer:
         return ids
 
     def _continue(self, piece: str) -> list[int]:
-        ids, anchor = self._encode(piece), self._encode("\n")
-        if piece and self.decode([*anchor, *ids]) != self.decode(anchor) + piece:
-            anchored = self._encode("\n" + piece)
+        ids = self._encode(piece)
+        inexact = ids  # where the tokenizer normalises the text, no tokens decode to it
+        for text in ANCHORS if piece else ():
+            anchor = self._encode(text)
+            whole = self.decode(anchor) + piece
+            if self.decode([*anchor, *ids]) == whole:
+                return ids
+            anchored = self._encode(text + piece)
             if anchored[: len(anchor)] == anchor:
-                return anchored[len(anchor) :]
-        return ids
+                if self.decode(anchored) == whole:
+                    return anchored[len(anchor) :]
+                inexact = anchored[len(anchor) :] if inexact is ids else inexact
+        return inexact
 
     def _encode(self, piece: str, special: bool = False) -> list[int]:
         try:

@@ -130,16 +130,20 @@ class ByteFallback(DecodedText):
     """Text of tokens, some of which are single bytes."""
 
     def __init__(self, tokenizer: TextTokenizer, before: Sequence[int]) -> None:
-        super().__init__(tokenizer, before)
+        # Bytes before the branch are left out: the slice may begin inside a character, which would spoil those of the branch.
+        words = len(before)
+        while words and self._byte(tokenizer, before[words - 1]) is not None:
+            words -= 1
+        super().__init__(tokenizer, before[:words] or (tokenizer.encode("a") if before else ()))
         self._run = b""  # the byte tokens at the end, which the decoder reads together
 
     def push(self, token: int) -> int:
         """Append a token; returns the length of the text that does not change. A byte may make bytes before it invalid."""
         self.tokens.append(token)
-        start, byte = self._start, _BYTE.fullmatch(str(self._tokenizer.raw.convert_ids_to_tokens(token)))
+        start, byte = self._start, self._byte(self._tokenizer, token)
         if byte is not None:
             self.ends.append(None)
-            self._run += bytes.fromhex(byte[1])
+            self._run += byte
             self._read_run(over=False)
             return start
         if self._run:
@@ -149,6 +153,12 @@ class ByteFallback(DecodedText):
         self._settle(len(self.tokens))
         self.ends.append(len(self.text))
         return start
+
+    @staticmethod
+    def _byte(tokenizer: TextTokenizer, token: int) -> bytes | None:
+        """The byte that a token stands for; None if the token is text."""
+        found = _BYTE.fullmatch(str(tokenizer.raw.convert_ids_to_tokens(token)))
+        return None if found is None else bytes.fromhex(found[1])
 
     def _read_run(self, over: bool) -> None:
         """Add the run to the text, up to its last complete character. A run that is not UTF-8 is added as a whole."""

@@ -132,5 +132,7 @@ def clear(parts: EngineParts, known: Capabilities) -> Capabilities:
 def _tokens(budget: int, size: int, what: str) -> int:
     """Number of tokens of ``size`` bytes that a budget holds; at least one, else ConfigError."""
     if budget < size:
-        raise ConfigError(f"{what} of {budget} bytes", hint=f"one token of this model takes {size} bytes")
+        raise ConfigError(
+            f"{what} of {budget} bytes", hint=f"give {size} at least, for one token, and room for a search"
+        )
     return budget // size

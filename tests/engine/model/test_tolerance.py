@@ -103,11 +103,20 @@ def test_a_leaked_mask_is_noticed_on_each_route_in_half_precision(family, dtype,
 @pytest.mark.parametrize("dtype", HALF)
 def test_a_model_whose_noise_hides_a_wrong_token_is_refused_with_a_hint_to_float32(dtype):
     model = build(families()["llama"], dtype)
-    model.lm_head.register_forward_hook(lambda layer, given, logits: logits + 2 * torch.randn_like(logits))
+    for layer in model.model.layers:  # nothing of the context reaches a token
+        torch.nn.init.zeros_(layer.self_attn.o_proj.weight)
     with pytest.raises(UnsupportedModel, match=r"own passes differ by \d+\.\d+%, .*a wrong token by \d+") as caught:
         probe(model, Arena(1 << 30))
     assert "try float32" in str(caught.value)
     assert "sliding-window" not in str(caught.value)
+
+
+@pytest.mark.parametrize("dtype", HALF)
+def test_a_model_whose_cache_contradicts_its_plain_passes_is_refused(dtype):
+    model = build(families()["llama"], dtype)
+    model.lm_head.register_forward_hook(lambda layer, given, logits: logits * (1 + 0.2 * (logits.shape[1] == 1)))
+    with pytest.raises(UnsupportedModel, match=r"own cache does not give .* differ by \d+\.\d+%, of which rounding"):
+        probe(model, Arena(1 << 30))
 
 
 def test_the_error_names_attention_when_rounding_is_not_the_cause():

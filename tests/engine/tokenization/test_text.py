@@ -3,6 +3,8 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tokenizers import Tokenizer, decoders, models, normalizers
+from transformers import PreTrainedTokenizerFast
 
 from rksc_tot.core.errors import EngineError
 from rksc_tot.engine.tokenization.text import TextTokenizer
@@ -17,6 +19,18 @@ def test_a_continuation_decodes_to_its_text(make):
     tokenizer = TextTokenizer(make())
     for text in (" 4 5\n", "10 - 4 = 6 (left: 5 6 6)\n"):
         assert tokenizer.decode(tokenizer.continuation(text)) == text
+
+
+def test_a_continuation_gets_no_space_where_line_ends_merge():
+    """A tokenizer that puts a space before every text and has a token of two line ends."""
+    letters = {letter: n for n, letter in enumerate(["<unk>", "▁", "a", "b", "P", "\n", "\n\n"])}
+    core = Tokenizer(models.BPE(vocab=letters, merges=[("\n", "\n")], unk_token="<unk>"))
+    core.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    core.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.Fuse(), decoders.Strip(" ", 1, 0)])
+    tokenizer = TextTokenizer(PreTrainedTokenizerFast(tokenizer_object=core, unk_token="<unk>"))
+    before = tokenizer.encode("ab")
+    for text in ("\nP", "\n\nP", "P"):
+        assert tokenizer.decode([*before, *tokenizer.continuation(text)]) == "ab" + text
 
 
 @given(st.lists(TEXT, min_size=1, max_size=4))

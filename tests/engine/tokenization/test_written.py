@@ -7,7 +7,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from rksc_tot.engine.tokenization.text import TextTokenizer
-from rksc_tot.engine.tokenization.written import ByteFallback, ByteLevel, DecodedText, written
+from rksc_tot.engine.tokenization.written import CONTEXT, ByteFallback, ByteLevel, DecodedText, written
 from tests.engine.conftest import byte_tokenizer
 
 TEXT = st.text(alphabet=st.characters(codec="utf-8", exclude_categories=("Cs",)), max_size=40)
@@ -141,6 +141,16 @@ def test_a_byte_can_make_earlier_characters_of_its_run_invalid():
         (0, "b"), (1, "b"), (1, "bé"), (1, "b���"), (1, "b���b"),
     ]  # fmt: skip
     assert branch.ends == [1, None, None, 4, 5]
+
+
+@pytest.mark.parametrize("before", ["犇犇", "b犇犇", "a犇", "犇犇犇犇犇犇"])
+def test_characters_before_a_branch_do_not_spoil_its_own(before):
+    """Each has three bytes, and the context that a branch is given may begin inside one."""
+    kind = "bytes in between"
+    prompt, ids = (TOKENIZERS[kind].encode(text, add_special_tokens=False) for text in (before, "犇 a犇"))
+    branch = push(kind, ids, prompt[-CONTEXT:])
+    assert (branch.text, branch.whole) == ("犇 a犇", "犇 a犇")
+    assert [end for end in branch.ends if end is not None] == [1, 2, 3, 4]
 
 
 def test_a_fork_does_not_write_into_the_other():
