@@ -44,7 +44,12 @@ class ModelOptions(CommandOptions):
     ] = None
     device: Annotated[str, typer.Option(help="Where the model runs, such as cpu, cuda or cuda:1.")] = DEVICE
     dtype: Annotated[str, typer.Option(help=f"Number format of weights and KV: {', '.join(DTYPES)}.")] = DTYPES[0]
-    kv_budget: Annotated[str, typer.Option("--kv-budget", help="Memory for KV, such as 64MiB.")] = _default("kv_budget")
+    kv_budget: Annotated[
+        str,
+        typer.Option(
+            "--kv-budget", help="Memory for the KV of all searches, such as 64MiB. When it is full, KV is evicted."
+        ),
+    ] = _default("kv_budget")
 
     def arguments(self, **settings: Unpack[EngineKeywords]) -> EngineArguments:
         """The arguments of ``open_engine``. ``settings``: settings of the engine besides the KV budget.

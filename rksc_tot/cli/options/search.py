@@ -137,7 +137,10 @@ class LimitOptions:
     max_nodes: Annotated[int | None, typer.Option(help="Nodes of the tree.")] = None
     max_verifier_calls: Annotated[int | None, typer.Option(help="Nodes that are scored.")] = None
     max_seconds: Annotated[float | None, typer.Option(help="Seconds.")] = None
-    max_kv: Annotated[str | None, typer.Option("--max-kv", help="KV in memory, such as 8MiB.")] = None
+    max_kv: Annotated[
+        str | None,
+        typer.Option("--max-kv", help="KV memory of one search, such as 8MiB. A search that needs more ends."),
+    ] = None
 
     def budget(self) -> Budget:
         """The options as a budget. Raises ConfigError if a limit is invalid."""
