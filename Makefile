@@ -26,6 +26,9 @@ lint: $(COPY)/.made
 types: $(COPY)/.made
 	cd $(COPY) && ../../$(BIN)/mypy --config-file ../../pyproject.toml --cache-dir ../../.mypy_cache -p rksc_tot
 
+# Tests that pytest has rewritten are kept for later runs, whatever the environment says.
+tests slow coverage: export PYTHONDONTWRITEBYTECODE :=
+
 # One process a core, each with one thread (tests/conftest.py); eight at most, since each holds models of its own.
 tests: $(INSTALLED)
 	$(BIN)/pytest --numprocesses logical --maxprocesses 8 --dist worksteal

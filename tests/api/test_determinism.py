@@ -21,10 +21,10 @@ PUZZLES = json.loads((files("rksc_tot.tasks.game24") / "weights" / "held_out.jso
 ][:3]
 BYTES_PER_TOKEN = 6144
 SEARCHES = {
-    "bfs": ("game24", {"strategy": BFS(b=2, k=6), "verifier": "lm_value"}),
-    "dfs": ("game24", {"strategy": DFS(k=4, max_solutions=2), "verifier": "lm_value"}),
-    "beam": ("game24", {"strategy": Beam(b=2, k=4), "verifier": "likelihood"}),
-    "self_consistency": ("game24-chain", {"strategy": SelfConsistency(n=12)}),
+    "bfs": ("game24", {"strategy": BFS(b=2, k=4), "verifier": "lm_value"}),
+    "dfs": ("game24", {"strategy": DFS(k=3, max_solutions=2), "verifier": "lm_value"}),
+    "beam": ("game24", {"strategy": Beam(b=2, k=3), "verifier": "likelihood"}),
+    "self_consistency": ("game24-chain", {"strategy": SelfConsistency(n=8)}),
 }
 
 

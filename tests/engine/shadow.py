@@ -1,6 +1,6 @@
 """A shadow of an engine's passes: what each row of the arena holds, on what it was computed, and what it should have been.
 
-Each row is computed again by the model's own code, a token at a time, with a cache of exactly the rows that the pass showed it.
+Each block is computed again by the model's own code, alone, with a cache of exactly the rows that the pass showed it.
 """
 
 from dataclasses import dataclass
@@ -16,18 +16,31 @@ from rksc_tot.engine.model.hf_compat import cache_keyword
 
 @dataclass(frozen=True)
 class Row:
-    """KV of a token in one layer and head. ``path``: tokens up to it; ``exact``: computed on all before, and so were they."""
+    """A slot of the arena. Arrays are of ``[layers, heads]``; ``key`` and ``value`` of ``[layers, heads, dim]``.
 
-    path: tuple
-    exact: bool
+    ``path``: number of the path up to the token; ``length``: of that path; ``exact``: whether the token was computed on all
+    before, and those were too.
+    """
+
+    path: np.ndarray
+    length: np.ndarray
+    exact: np.ndarray
     key: torch.Tensor
     value: torch.Tensor
+
+
+def stacked(rows):
+    """The fields of several rows, each with a first axis for the rows."""
+    arrays = (np.stack([getattr(row, part) for row in rows]) for part in ("path", "length", "exact"))
+    tensors = (torch.stack([getattr(row, part) for row in rows]) for part in ("key", "value"))
+    return Row(*arrays, *tensors)
 
 
 class Shadow:
     """Looks at every pass of an engine. ``model``: a copy of its model, made before that was the engine's.
 
-    ``rows``: by slot, :class:`Row` by layer and head. ``exact``: by path, whether its next-token logits were computed on all
+    ``rows``: :class:`Row` by slot. ``numbers``: of each path, by that of the path before its last token, and the token.
+    ``exact``: by path, whether its next-token logits were computed on all
     of it. ``drawn``: by generation and path, that when it was drawn from. ``said``: of each completion, whether it says that it
     is exact, and whether all of it was drawn from such logits. ``inexact``: rows that were not computed on all of their path.
     ``restored``: tokens that came back from a store.
@@ -37,8 +50,9 @@ class Shadow:
     def __init__(self, engine, model):
         self.engine = engine
         self.model = model
+        self.keyword = cache_keyword(model)
         self.window = windows(self.model.config.get_text_config())
-        self.rows, self.exact, self.drawn = {}, {}, {}
+        self.rows, self.numbers, self.exact, self.drawn = {}, {}, {}, {}
         self.inexact = self.restored = 0
         self.worst = 0.0
         self.looked = 0
@@ -59,8 +73,7 @@ class Shadow:
         top_down = sorted(zip(starts, plan.blocks, strict=False), key=lambda pair: pair[1].start)
         found = {}
         for first, block in top_down:
-            path = self.tokens(block.lineage[-1])
-            found |= {first + n: self._compute(block, n, path) for n in range(len(block.tokens))}
+            found |= {first + n: row for n, row in enumerate(self._compute(block))}
         for got, row in zip(logits, wanted, strict=True):
             reference, path, exact = found[row]
             self.worst = max(self.worst, float((got - reference).abs().max()))
@@ -74,27 +87,20 @@ class Shadow:
 
     def compact(self, slots, kept):
         self._compact(slots, kept)
-        before = [self.rows[slot] for slot in slots]
-        for n in range(kept.shape[-1]):
-            self.rows[slots[n]] = [
-                [before[kept[layer, head, n]][layer][head] for head in range(kept.shape[1])]
-                for layer in range(kept.shape[0])
-            ]
+        before = stacked([self.rows[slot] for slot in slots])
+        at = np.asarray(kept).transpose(2, 0, 1)  # [kept, layers, heads]
+        arrays = [np.take_along_axis(part, at, 0) for part in (before.path, before.length, before.exact)]
+        index = torch.from_numpy(at.copy())[..., None]
+        tensors = [part.gather(0, index.expand(-1, -1, -1, part.shape[-1])) for part in (before.key, before.value)]
+        self.rows |= {slots[n]: Row(*each) for n, each in enumerate(zip(*arrays, *tensors, strict=True))}
 
     def restore(self, segment, slots, payer):
         """What comes back from a store is what a plain pass gives."""
         self._restore(segment, slots, payer)
         path, plain = self.tokens(segment), DynamicCache()
         with torch.inference_mode():
-            self.model(input_ids=torch.tensor([path]), use_cache=True, **{cache_keyword(self.model): plain})
-        for at, slot in enumerate(slots, segment.start):
-            self.rows[slot] = [
-                [
-                    Row(path[: at + 1], True, key[at], value[at])
-                    for key, value in zip(layer.keys[0], layer.values[0], strict=True)
-                ]
-                for layer in plain.layers
-            ]
+            self.model(input_ids=torch.tensor([path]), use_cache=True, **{self.keyword: plain})
+        self._store(slots, segment.start, self._prefixes(path), True, plain)
         self.restored += len(slots)
 
     def go_on(self, ready):
@@ -126,20 +132,19 @@ class Shadow:
         """Every row of the arena is what it should be, is of the path it is read on, and is exact where the tree says so."""
         slots = []
         for segment in self.engine.cache.segments():
-            path = self.tokens(segment)
-            names = range(segment.kv.computed) if segment.kv.present is None else segment.kv.present
-            slots += segment.kv.slots
-            for name, slot in zip(names, segment.kv.slots, strict=True):
-                for row in (row for heads in self.rows[slot] for row in heads):
-                    assert path[: len(row.path)] == row.path
-                    assert segment.kv.per_head or len(row.path) == segment.start + name + 1
-                    assert segment.kv.per_head or row.exact == (name < segment.kv.exact_tokens)
+            if segment.kv.slots:
+                slots += segment.kv.slots
+                names = np.arange(segment.kv.computed) if segment.kv.present is None else np.asarray(segment.kv.present)
+                rows, names = stacked([self.rows[slot] for slot in segment.kv.slots]), names[:, None, None]
+                self._check_paths(rows, self.tokens(segment))
+                assert segment.kv.per_head or (rows.length == segment.start + names + 1).all()
+                assert segment.kv.per_head or (rows.exact == (names < segment.kv.exact_tokens)).all()
+                assert len(names) == len(segment.kv.slots)
+        rows = stacked([self.rows[slot] for slot in slots]) if slots else None
         for layer in self.engine.forward.arena.keys if slots else ():
-            rows = [row for slot in slots for row in self.rows[slot][layer]]
-            for part, stored in zip(("key", "value"), self.engine.forward.arena.read(layer), strict=True):
-                wanted = torch.stack([getattr(row, part) for row in rows])
-                found = stored[:, slots].transpose(0, 1).flatten(0, 1)  # [slots * heads, dim]
-                assert torch.allclose(found, wanted, atol=1e-4)
+            for wanted, stored in zip((rows.key, rows.value), self.engine.forward.arena.read(layer), strict=True):
+                found = stored[:, slots].transpose(0, 1)  # [slots, heads, dim]
+                assert torch.allclose(found, wanted[:, layer], atol=1e-4)
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
@@ -148,44 +153,63 @@ class Shadow:
         """Of the path to its end."""
         return tuple(token for above in segment.lineage() for token in above.tokens)
 
-    def _compute(self, block, n, whole):
-        """Logits of a row of a block, its path, and whether that is exact; its KV is stored."""
-        start, path = block.start + n, whole[: block.start + n + 1]
-        slots, _ = Piece(block, 0, block.start, block.slots, 0).context(0, block.start)
-        slots = [*slots, *block.slots[:n]]
-        seen = [self.rows[slot] for slot in slots]
-        cache = DynamicCache()
-        exact, positions = True, []
-        for layer, _ in enumerate(seen[0] if seen else ()):
-            by_head = list(zip(*(rows[layer] for rows in seen), strict=True))  # rows of each head
-            for rows in by_head:
-                lengths = sorted(len(row.path) for row in rows)
-                assert all(path[: len(row.path)] == row.path for row in rows), "a row is of another path"
-                assert len(set(lengths)) == len(lengths), "a token is seen twice"
-                exact = exact and lengths == list(range(1, start + 1)) and all(row.exact for row in rows)
-            keys, values = (
-                torch.stack([torch.stack([getattr(row, part) for row in rows]) for rows in by_head])[None]
-                for part in ("key", "value")
-            )
-            cache.update(keys, values, layer)
-            positions = [len(row.path) - 1 for row in by_head[0]]
-        exact = exact and (bool(seen) or start == 0)
-        self.inexact += not exact
+    def _prefixes(self, path):
+        """Numbers of the path up to each of its tokens, the empty one first."""
+        found = [0]
+        for token in path:
+            found.append(self.numbers.setdefault((found[-1], token), len(self.numbers) + 1))
+        return np.array(found)
+
+    def _check_paths(self, rows, path):
+        assert (rows.length <= len(path)).all()
+        assert (self._prefixes(path)[rows.length] == rows.path).all(), "a row is of another path"
+
+    def _store(self, slots, start, prefixes, exact, cache):
+        """The last rows of a cache are those of a path from ``start`` on."""
+        keys, values = (
+            torch.stack([getattr(layer, part)[0] for layer in cache.layers])[:, :, -len(slots) :].unbind(2)
+            for part in ("keys", "values")
+        )
+        shape = keys[0].shape[:2]
+        for length, slot, key, value in zip(range(start + 1, start + 1 + len(slots)), slots, keys, values, strict=True):
+            path = np.full(shape, prefixes[length])
+            self.rows[slot] = Row(path, np.full(shape, length), np.full(shape, exact), key, value)
+
+    def _compute(self, block):
+        """Of each row of a block its logits, its path, and whether that is exact; the KV is stored."""
+        start, count = block.start, len(block.tokens)
+        path = self.tokens(block.lineage[-1])[: start + count]
+        slots, _ = Piece(block, 0, start, block.slots, 0).context(0, start)
+        cache, exact, positions = DynamicCache(), start == 0, []
+        if len(slots):
+            seen = stacked([self.rows[slot] for slot in slots])
+            self._check_paths(seen, path)
+            lengths = np.sort(seen.length, axis=0)
+            assert (np.diff(lengths, axis=0) > 0).all(), "a token is seen twice"
+            exact = len(slots) == start and bool((np.arange(1, start + 1) == lengths.T).all() and seen.exact.all())
+            for layer, (key, value) in enumerate(zip(seen.key.unbind(1), seen.value.unbind(1), strict=True)):
+                cache.update(key.transpose(0, 1)[None], value.transpose(0, 1)[None], layer)
+            positions = (seen.length[:, -1, 0] - 1).tolist()
+        self.inexact += count * (not exact)
+        ends = list(range(start, start + count))
         with torch.inference_mode():
             out = self.model(
-                input_ids=torch.tensor([[path[-1]]]), position_ids=torch.tensor([[start]]), use_cache=True,
-                attention_mask=self._mask([*positions, start], start), **{cache_keyword(self.model): cache},
+                input_ids=torch.tensor([path[start:]]), position_ids=torch.tensor([ends]), use_cache=True,
+                attention_mask=self._mask([*positions, *ends], ends), **{self.keyword: cache},
             )  # fmt: skip
-        self.rows[block.slots[n]] = [
-            [Row(path, exact, key[-1], value[-1]) for key, value in zip(layer.keys[0], layer.values[0], strict=True)]
-            for layer in cache.layers
-        ]
-        return out.logits[0, -1], path, exact
+        self._store(block.slots[:count], start, self._prefixes(path), exact, cache)
+        return [(logits, path[: start + n + 1], exact) for n, logits in enumerate(out.logits[0])]
 
-    def _mask(self, positions, at):
+    def _mask(self, positions, ends):
+        """Rows at ``ends`` see those before them, and what the pass showed the block."""
+        shown, at = torch.tensor(positions), torch.tensor(ends)[:, None]
+
         def form(window):
-            hidden = torch.tensor([window is not None and position <= at - window for position in positions])
-            return torch.zeros(1, 1, 1, len(positions)).masked_fill_(hidden, float("-inf"))
+            hidden = torch.zeros(len(ends), len(positions), dtype=torch.bool)
+            hidden[:, -len(ends) :] = shown[-len(ends) :] > at
+            if window is not None:
+                hidden |= shown <= at - window
+            return torch.zeros(1, 1, *hidden.shape).masked_fill_(hidden, float("-inf"))
 
         if isinstance(self.window, dict):
             return {kind: form(window) for kind, window in self.window.items()}

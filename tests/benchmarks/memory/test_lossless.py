@@ -8,7 +8,7 @@ from benchmarks.memory import lossless
 from benchmarks.memory.lossless import carry_out, chains, compared, figures, policy
 from rksc_tot import load_engine
 
-PUZZLES = ["4 5 6 10", "1 2 3 4", "2 5 8 11", "3 3 8 8", "1 5 5 5", "2 3 4 5"]
+PUZZLES = ["4 5 6 10", "1 2 3 4", "2 5 8 11", "3 3 8 8"]
 
 
 @pytest.fixture(autouse=True)
@@ -40,7 +40,7 @@ def test_a_pass_of_draft_rows_is_not_a_full_pass():
 
 def test_different_output_is_not_reported_as_identical(monkeypatch):
     monkeypatch.setattr(lossless, "Lossless", lambda: False)  # drafts without verification
-    assert not compared("random_attention", "chains", PUZZLES[:4])["identical"]
+    assert not compared("random_attention", "chains", PUZZLES[:2])["identical"]
 
 
 def test_a_policy_that_keeps_all_has_every_draft_accepted_and_another_one_not():

@@ -108,6 +108,21 @@ def test_a_store_equals_a_dict_of_copies_with_lru_eviction(make, shapes, capacit
     store.close()
 
 
+def test_the_check_finds_a_byte_over_the_limit_and_a_record_that_is_gone():
+    arena = filled(PLAIN)
+    store = OffloadStore("test", 10 * Records.of(arena).size, Slabs)
+    record = store.offload(arena, [4, 2, 7])
+    store.limit = store.bytes
+    store.check_integrity()
+    store.limit -= 1
+    with pytest.raises(CacheError, match="more than it may"):
+        store.check_integrity()
+    store.limit += 1
+    record.gone = True
+    with pytest.raises(CacheError, match="a record that is gone"):
+        store.check_integrity()
+
+
 @both
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_every_bit_pattern_survives(named, dtype):

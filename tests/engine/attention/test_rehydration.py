@@ -69,8 +69,11 @@ async def test_a_lossy_path_that_is_rehydrated_is_exact_again(policy):
 
 
 @pytest.mark.parametrize(("policy", "rows"), [
-    *((policy, 2048) for policy in (*PER_HEAD, "streaming")),
-    ("snapkv", 16), ("random_attention", 7), ("streaming", 3), ("random_attention", 1),
+    ("snapkv", 2048), ("random_attention", 7), ("streaming", 3), ("random_attention", 1),
+    *(
+        pytest.param(*which, marks=pytest.mark.slow)
+        for which in (("random_attention", 2048), ("streaming", 2048), ("snapkv", 16))
+    ),
 ])  # fmt: skip
 async def test_a_path_can_be_rehydrated_while_others_append_to_it(policy, rows):
     engine, shadow = shadowed("llama", None, compress={**PER_HEAD, **ONE_SET}[policy], max_batch_tokens=rows)

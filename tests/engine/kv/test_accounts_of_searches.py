@@ -66,7 +66,8 @@ def test_a_search_without_room_ends_without_error_under_any_strategy(embedded, m
 
 def test_a_tight_budget_only_causes_recomputation(embedded, roomy, monkeypatch):
     seen = record_residents(embedded, monkeypatch)
-    for puzzle, wanted in roomy.items():
+    for puzzle in PUZZLES[:2]:
+        wanted = roomy[puzzle]
         embedded.clear()
         tokens = wanted.ledger.distinct_tokens // 2
         budget = Budget(kv_bytes=tokens * embedded.bytes_per_token)
@@ -114,7 +115,7 @@ def test_more_searches_than_fit_evict_and_wait_and_find_the_same_trees(roomy):
     with load_engine() as engine:
         size = engine.bytes_per_token
     with load_engine(kv_budget=needed // 2 * size) as engine:
-        run = solve_many("game24", PUZZLES * 8, engine=engine, concurrency=32, **SEARCH)
+        run = solve_many("game24", PUZZLES * 3, engine=engine, concurrency=12, **SEARCH)
         for outcome in run:
             assert outcome.failure is None
             assert outcome.result.ledger.peak_kv_bytes <= needed // 2 * size

@@ -94,19 +94,28 @@ def plainly(make):
     return found
 
 
-@pytest.mark.parametrize("policy", POLICIES)
-def test_drafting_does_not_change_output(make, plainly, policy):
+ROWS_AND_HORIZONS = ((2048, 32), (7, 5), (64, 8), (1, 3), (2048, 1), (2, 32))
+HALVES = ((0, 1, 5), (2, 3, 4))  # seeds of programs
+
+
+@pytest.mark.parametrize(("policy", "half"), [
+    pytest.param(policy, half, marks=() if half == n % 2 else pytest.mark.slow)
+    for n, policy in enumerate(POLICIES) for half in (0, 1)
+])  # fmt: skip
+def test_drafting_does_not_change_output(make, plainly, policy, half):
+    """Each policy plays half of the programs in every run, the others under ``-m slow``."""
     counts = np.zeros(3, dtype=int)
-    for seed, (rows, horizon) in enumerate(((2048, 32), (7, 5), (64, 8), (1, 3), (2048, 1), (2, 32))):
+    for seed in HALVES[half]:
+        rows, horizon = ROWS_AND_HORIZONS[seed]
         wanted = plainly(seed, rows)  # first: one engine at a time has the model
         engine = make(max_batch_tokens=rows, compress=POLICIES[policy], lossless=Lossless(horizon=horizon, share=0.3))
         found = run(engine, lambda engine, seed=seed: play(engine, program(seed)))
         assert found[:2] == wanted[:2]
         counts += found[2]
     branches, drafted, reduced = counts
-    assert branches * len(POLICIES) > 200
-    assert drafted > 100
-    assert reduced > 30
+    assert branches * len(POLICIES) > 100
+    assert drafted > 50
+    assert reduced > 5
 
 
 @pytest.mark.parametrize("seed", seeds(3, 60))

@@ -12,8 +12,8 @@ from rksc_tot.policies.compression.snapkv import SnapKV
 from rksc_tot.policies.compression.streaming_llm import Streaming
 from rksc_tot.strategies import BFS
 
-PUZZLES = ["4 5 6 10", "1 2 3 4", "2 5 8 11"]
-SEARCH = {"strategy": BFS(b=3, k=8), "verifier": "lm_value"}
+PUZZLES = ["4 5 6 10", "1 2 3 4"]
+SEARCH = {"strategy": BFS(b=2, k=6), "verifier": "lm_value"}
 OF_GAME24 = {
     "random_attention": RandomAttention(budget=24, recent=4),
     "streaming": Streaming(budget=24, recent=4),
@@ -37,7 +37,7 @@ def trees():
 @pytest.mark.parametrize("policy", OF_GAME24)
 def test_a_search_finds_the_same_tree(trees, policy):
     with load_engine(compress=OF_GAME24[policy], lossless=Lossless(horizon=8)) as engine:
-        outcomes = list(solve_many("game24", PUZZLES, engine=engine, concurrency=3, **SEARCH))
+        outcomes = list(solve_many("game24", PUZZLES, engine=engine, concurrency=2, **SEARCH))
         engine.check_integrity()
         assert [s for s in engine.cache.segments() if s.pins or s.handles] == []
     assert {outcome.problem: shape(outcome.result) for outcome in outcomes} == trees
@@ -47,8 +47,8 @@ def test_a_search_finds_the_same_tree(trees, policy):
 
 async def test_a_search_in_little_room_finds_the_same_tree(trees):
     compress = OF_GAME24["arborkv"]
-    with load_engine(kv_budget=120 * 6144, compress=compress, lossless=Lossless(horizon=8)) as engine:
-        found = await asyncio.gather(*(asolve("game24", puzzle, engine=engine, **SEARCH) for puzzle in PUZZLES[:2]))
+    with load_engine(kv_budget=80 * 6144, compress=compress, lossless=Lossless(horizon=8)) as engine:
+        found = await asyncio.gather(*(asolve("game24", puzzle, engine=engine, **SEARCH) for puzzle in PUZZLES))
         engine.check_integrity()
-        assert engine.cache.residency.pool.peak <= 120 * 6144 // engine.bytes_per_token
-    assert [shape(result) for result in found] == [trees[puzzle] for puzzle in PUZZLES[:2]]
+        assert engine.cache.residency.pool.peak <= 80 * 6144 // engine.bytes_per_token
+    assert [shape(result) for result in found] == [trees[puzzle] for puzzle in PUZZLES]

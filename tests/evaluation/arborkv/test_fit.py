@@ -152,9 +152,9 @@ def test_an_engine_without_kv_is_refused():
 
 
 def test_a_kv_budget_too_small_for_a_search_is_refused():
-    with load_engine(compress=MEASURING, kv_budget="1MiB") as small:
+    with load_engine(compress=MEASURING, kv_budget="512KiB") as small:
         with pytest.raises(ConfigError, match="the KV of a search does not fit the KV budget - raise the KV budget"):
-            fit_arborkv("game24", PUZZLES[:1], engine=small)
+            fit_arborkv("game24", PUZZLES[:1], engine=small, strategy=BFS(b=3, k=12))
         small.check_integrity()
 
 

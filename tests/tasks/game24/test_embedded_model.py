@@ -86,17 +86,15 @@ def test_the_same_seed_grows_the_same_tree_and_another_seed_another(engine):
 
 
 def test_a_tree_does_not_depend_on_the_searches_beside_it(engine):
-    chosen = puzzles()["roots"][:3]
+    chosen, search = puzzles()["roots"][:3], {"strategy": BFS(b=3, k=12), "verifier": "lm_value"}
 
     async def crowd():
-        return await asyncio.gather(
-            *(asolve("game24", p, engine=engine, strategy=SEARCH, verifier="lm_value") for p in chosen)
-        )
+        return await asyncio.gather(*(asolve("game24", p, engine=engine, **search) for p in chosen))
 
     together = asyncio.run(crowd())
     for puzzle, result in zip(chosen, together, strict=True):
         engine.clear()
-        alone = solve("game24", puzzle, engine=engine, strategy=SEARCH, verifier="lm_value")
+        alone = solve("game24", puzzle, engine=engine, **search)
         assert shape(alone.tree) == shape(result.tree)
         assert alone.answer == result.answer
 
@@ -114,7 +112,7 @@ def test_eviction_changes_the_ledger_and_no_result():
 
 def test_most_held_out_puzzles_are_solved_at_first_answer(engine):
     sets = puzzles()
-    search = {"strategy": BFS(b=5, k=32), "verifier": "lm_value"}
+    search = {"strategy": BFS(b=5, k=16), "verifier": "lm_value"}
     assert solved(engine, sets["roots"][:10], **search) >= 7
     assert solved(engine, sets["states"][:10], **search) >= 5
 
