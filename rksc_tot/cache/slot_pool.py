@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rksc_tot.cache.extents import Extents, runs_of
+from rksc_tot.cache.free_rows import FreeRows, runs_of
 from rksc_tot.core.errors import CacheError
 
 
@@ -28,7 +28,7 @@ class SlotPool:
         self.limit = limit
         self.row_bytes = row_bytes
         self.peak = 0
-        self._rows = Extents(0)
+        self._rows = FreeRows(0)
 
     @property
     def used(self) -> int:

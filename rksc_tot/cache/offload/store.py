@@ -22,7 +22,7 @@ from typing import Protocol
 import torch
 
 from rksc_tot.cache.arena import Arena
-from rksc_tot.cache.extents import Extents, batches, cut
+from rksc_tot.cache.free_rows import FreeRows, batches, cut
 from rksc_tot.cache.offload.cost_model import CostModel
 from rksc_tot.cache.offload.records import Records
 from rksc_tot.core.errors import CacheError, ConfigError
@@ -127,7 +127,7 @@ class OffloadStore:
         self._make = make
         self._records: Records | None = None
         self._place: Place | None = None
-        self._extents = Extents(0)
+        self._free_rows = FreeRows(0)
         self._held: dict[OffloadedRecord, None] = {}  # the least recently used first
         self._lock = threading.Lock()
         self._taken = False
@@ -148,7 +148,7 @@ class OffloadStore:
     @property
     def bytes(self) -> int:
         """Bytes of KV in the store."""
-        return (self._extents.rows - self._extents.free) * (self._records.size if self._records else 0)
+        return (self._free_rows.rows - self._free_rows.free) * (self._records.size if self._records else 0)
 
     def offload(self, arena: Arena, slots: Sequence[int]) -> OffloadedRecord | None:
         """Copy the KV in ``slots`` out of the arena. The slots may be overwritten at once.
@@ -168,13 +168,13 @@ class OffloadStore:
                 return None
             try:
                 place = self._open(Records.of(arena))
-                if len(slots) > self._extents.rows:
+                if len(slots) > self._free_rows.rows:
                     return None
-                while self._extents.free < len(slots):
+                while self._free_rows.free < len(slots):
                     oldest = next(iter(self._held))
                     self.displaced_tokens += oldest.tokens
                     self._forget(oldest)
-                record = OffloadedRecord(self, self._extents.take(len(slots)))
+                record = OffloadedRecord(self, self._free_rows.take(len(slots)))
                 self._held[record] = None
                 try:
                     for rows, part in _pairs(record._runs, slots, place):
@@ -243,7 +243,7 @@ class OffloadStore:
     def check_integrity(self) -> None:
         """Raise CacheError unless each row is free or belongs to one record, and the limit is kept."""
         with self._lock:
-            self._extents.check_integrity(rows for record in self._held for rows in record._runs)
+            self._free_rows.check_integrity(rows for record in self._held for rows in record._runs)
             if self.bytes > self.limit or any(record.gone for record in self._held):
                 raise CacheError("the offload store holds more than it may, or a record that is gone")
 
@@ -257,7 +257,7 @@ class OffloadStore:
             if not rows:
                 raise MemoryError(f"its limit is {self.limit} bytes, and one token takes {records.size}")
             self._place = self._make(records, rows)
-            self._records, self._extents = records, Extents(rows)
+            self._records, self._free_rows = records, FreeRows(rows)
         return self._place
 
     def _touch(self, record: OffloadedRecord) -> None:
@@ -265,7 +265,7 @@ class OffloadStore:
 
     def _forget(self, record: OffloadedRecord) -> None:
         del self._held[record]
-        self._extents.give(record._runs)
+        self._free_rows.give(record._runs)
         record.gone = True
 
     def _fail(self, reason: str) -> None:

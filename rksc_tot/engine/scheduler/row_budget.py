@@ -1,4 +1,4 @@
-"""The order in which paths get rows of a pass: fair shares for all searches, without waits behind long prompts.
+"""Which paths get how many rows of a pass: fair shares for all searches, without waits behind long prompts.
 
 The missing part of a path is *short* (a sampled token, a question) or *long* (a prompt). The account with the fewest computed
 rows comes first; among equals, an account with a short part. Short parts are never cut. Long parts share the rest of the pass in
@@ -42,7 +42,7 @@ class Turn(NamedTuple):
     missing: Missing
 
 
-class FairShare:
+class RowBudget:
     """Rows computed for each account.
 
     A new account starts level with the least-served active one. An account's count is never more than

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from rksc_tot.core.errors import CacheError
 
 
-class Extents:
+class FreeRows:
     """Hands out runs of the rows 0..rows-1.
 
     The lowest run that is long enough is taken. Where there is none, several shorter runs are taken, so every free row can
