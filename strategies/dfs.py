@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
+from rksc_tot.core.errors import ConfigError
 from rksc_tot.search import Search
 from rksc_tot.strategies.base import Strategy
 
@@ -15,8 +17,19 @@ class DFS(Strategy):
 
     name: ClassVar[str] = "dfs"
     k: int = Field(5, ge=1, le=1_000_000, description="thoughts generated after each state")
-    threshold: float = Field(0.0, description="v_th, in the verifier's units: states must score above it")
+    threshold: float = Field(
+        0.0,
+        allow_inf_nan=True,
+        description="v_th, in the verifier's units: states must score above it; -inf prunes none",
+    )
     max_solutions: int = Field(1, ge=1, description="complete paths after which to stop")
+
+    @field_validator("threshold")
+    @classmethod
+    def _is_number(cls, threshold: float) -> float:
+        if math.isnan(threshold):
+            raise ConfigError("strategy 'dfs': threshold is NaN", hint="give a number, or -inf to prune no state")
+        return threshold
 
     async def run(self, search: Search) -> None:
         """Algorithm 2, with a stack instead of recursion."""

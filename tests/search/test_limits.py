@@ -186,5 +186,5 @@ def test_kv_bytes_accept_sizes_with_units(given, size):
 
 @pytest.mark.parametrize("wrong", ["64 potatoes", 0, -1, True, 1.5, ""])
 def test_invalid_kv_bytes_are_refused(wrong):
-    with pytest.raises(ConfigError, match="no KV budget"):
+    with pytest.raises(ConfigError, match="no size in bytes"):
         Budget(kv_bytes=wrong)

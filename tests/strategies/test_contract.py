@@ -180,7 +180,11 @@ def test_without_time_only_the_root_is_left(strategy):
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_settings_that_are_not_finite_are_refused(value):
-    with pytest.raises(ConfigError, match="threshold"):
-        DFS(threshold=value)
     with pytest.raises(ConfigError, match="temperature"):
         Sampling(temperature=value)
+
+
+def test_a_threshold_may_be_infinite_and_is_a_number():
+    assert DFS(threshold=float("-inf")).threshold < 0
+    with pytest.raises(ConfigError, match="threshold is NaN"):
+        DFS(threshold=float("nan"))
