@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Sequence
 from functools import cached_property
@@ -70,6 +71,18 @@ class TextTokenizer:
         found = (match.start() for match in first.finditer(text))
         cuts = [at + 1 for at in found if any(text[at : at + length] in names for length in lengths)]
         return [text[start:end] for start, end in pairwise([0, *cuts, len(text)])]
+
+    @cached_property
+    def decoders(self) -> list[str]:
+        """The kinds of steps in which the tokenizer decodes; empty if it does not say."""
+        decoder = getattr(getattr(self.raw, "backend_tokenizer", None), "decoder", None)
+        if decoder is None:
+            return []
+        try:
+            state = json.loads(decoder.__getstate__())
+        except Exception:  # a decoder written in Python has no state
+            return []
+        return [str(part["type"]) for part in state.get("decoders", [state])]
 
     @cached_property
     def _control_names(self) -> tuple[frozenset[str], frozenset[int], re.Pattern[str]]:

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import codecs
 import copy
-import json
 import re
 from collections.abc import Sequence
 from functools import cache
@@ -111,7 +110,7 @@ class DecodedText(Written):
             for held in range(self._settled + 1, len(self.tokens)):
                 if fresh.startswith(partial := self._fresh(held)):  # its U+FFFD is a character
                     self.ends[held - len(self.tokens) - 1] = start + len(partial)
-            self._settle(len(self.tokens))
+            self._settle(len(self.tokens), fresh)
             self.ends[-1] = len(self.text)
         return start
 
@@ -120,9 +119,9 @@ class DecodedText(Written):
         known = self._tokenizer.decode(self.tokens[self._context : self._settled])
         return self._tokenizer.decode(self.tokens[self._context : end])[len(known) :]
 
-    def _settle(self, end: int) -> None:
+    def _settle(self, end: int, fresh: str | None = None) -> None:
         """Make the text of the tokens up to ``end`` final."""
-        self.text = self.text[: self._start] + self._fresh(end)
+        self.text = self.text[: self._start] + (self._fresh(end) if fresh is None else fresh)
         self._context, self._settled, self._start = self._settled, end, len(self.text)
 
 
@@ -173,22 +172,10 @@ class ByteFallback(DecodedText):
 
 def written(tokenizer: TextTokenizer, before: Sequence[int]) -> Written:
     """The text of a branch after the tokens ``before``."""
-    decoders = _decoders(tokenizer)
+    decoders = tokenizer.decoders
     if decoders == ["ByteLevel"]:
         return ByteLevel(tokenizer, before)
     return (ByteFallback if "ByteFallback" in decoders else DecodedText)(tokenizer, before)
-
-
-def _decoders(tokenizer: TextTokenizer) -> list[str]:
-    """The kinds of the decoding steps of a tokenizer; empty if they are unknown."""
-    decoder = getattr(getattr(tokenizer.raw, "backend_tokenizer", None), "decoder", None)
-    if decoder is None:
-        return []
-    try:
-        state = json.loads(decoder.__getstate__())
-    except Exception:  # a decoder written in Python has no state
-        return []
-    return [str(part["type"]) for part in state.get("decoders", [state])]
 
 
 _BYTE = re.compile("<0x([0-9A-Fa-f]{2})>")
