@@ -35,7 +35,7 @@ class SegmentTree(Protocol):
 
 
 class KVOffloader(Protocol):
-    """Copies KV out of the arena (see :class:`~rksc_tot.cache.offload.segment_copies.SegmentCopies`)."""
+    """Copies KV out of the arena (see :class:`~rksc_tot.cache.offload.arena_offloader.ArenaOffloader`)."""
 
     def offload(self, segment: Segment) -> None:
         """Copy the KV of ``segment``, of which some is about to be evicted or dropped."""

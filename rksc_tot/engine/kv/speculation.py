@@ -64,7 +64,7 @@ class DraftCopies:
         except CompressionError as error:
             self._failed = True
             _log.warning("speculative decoding is off from now on: %s", " ".join(str(error).split()))
-        except CacheError:
+        except CacheError:  # no room: the generation goes on without a draft
             pass
         for made in copies:
             self.tree.residency.unpin(made)

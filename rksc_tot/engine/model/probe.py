@@ -119,7 +119,7 @@ def examine(forward: Forward) -> Capabilities:
             if varies := _what_varies(forward, paths):
                 notes.append(f"the last bits of a row may depend on the other rows of its batch: {varies}")
             return Capabilities(route, difference, tolerance.limit, context, layers, not varies, tuple(notes))
-        notes.append(f"{route} route: {tolerance.told(difference)}")
+        notes.append(f"{route} route: {tolerance.describe(difference)}")
     raise UnsupportedModel(
         f"this model does not decode a tree as it decodes a sequence ({'; '.join(notes)})",
         hint="try float32, which rounds less"
@@ -137,7 +137,7 @@ def _open_layers(forward: Forward, paths: Paths, plain: list[Tensor], tolerance:
         forward.take(route)
         difference = tolerance.difference(_tree_left_early(forward, paths), plain[1:])
         if not difference <= tolerance.limit:
-            raise UnsupportedModel(f"no early exit: when some rows leave, {tolerance.told(difference)}")
+            raise UnsupportedModel(f"no early exit: when some rows leave, {tolerance.describe(difference)}")
         return len(forward.lens.layers)
     except Exception as error:  # a foreign model may raise anything: no early exit
         known = isinstance(error, UnsupportedModel)

@@ -63,7 +63,7 @@ class Tolerance(NamedTuple):
             return max(float((a[-1] - b[-1]).abs().max()) for a, b in zip(found, plain, strict=True))
         return _relative(found, plain)
 
-    def told(self, difference: float) -> str:
+    def describe(self, difference: float) -> str:
         """A sentence with the difference and the limit."""
         if self.single:
             return f"logits differ by {difference:.2g} from a plain forward pass"

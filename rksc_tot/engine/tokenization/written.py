@@ -120,7 +120,7 @@ class DecodedText(Written):
         return self._tokenizer.decode(self.tokens[self._context : end])[len(known) :]
 
     def _settle(self, end: int, fresh: str | None = None) -> None:
-        """Make the text of the tokens up to ``end`` final."""
+        """Make the text of the tokens up to ``end`` final. ``fresh``: what :meth:`_fresh` gives for them, if that is known."""
         self.text = self.text[: self._start] + (self._fresh(end) if fresh is None else fresh)
         self._context, self._settled, self._start = self._settled, end, len(self.text)
 

@@ -45,8 +45,8 @@ class Completions:
             if known is None:
                 self._tree.hold(made.handle)
         if known is not None:
-            first = min(known, made, key=lambda completion: completion.branches[0])
-            made = first._replace(branches=tuple(sorted(known.branches + made.branches)))
+            branches = tuple(sorted(known.branches + made.branches))
+            made = known._replace(branches=branches, exact=known.exact and made.exact)
         self._done[key] = made
 
     def in_order(self) -> list[Completion]:
