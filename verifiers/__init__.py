@@ -2,9 +2,9 @@
 
 from rksc_tot.verifiers.base import VERIFIERS, Verifier
 from rksc_tot.verifiers.function import FunctionVerifier, verifier
+from rksc_tot.verifiers.language_model.lm_value import LMValue
+from rksc_tot.verifiers.language_model.lm_vote import LMVote
 from rksc_tot.verifiers.likelihood import Likelihood
-from rksc_tot.verifiers.lm_value import LMValue
-from rksc_tot.verifiers.lm_vote import LMVote
 from rksc_tot.verifiers.random import RandomScores
 
 __all__ = ["VERIFIERS", "FunctionVerifier", "LMValue", "LMVote", "Likelihood", "RandomScores", "Verifier", "verifier"]

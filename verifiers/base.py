@@ -93,8 +93,8 @@ VERIFIERS: Registry[Verifier] = Registry(
     group="rksc_tot.verifiers",
     built_in={
         "likelihood": "rksc_tot.verifiers.likelihood:Likelihood",
-        "lm_value": "rksc_tot.verifiers.lm_value:LMValue",
-        "lm_vote": "rksc_tot.verifiers.lm_vote:LMVote",
+        "lm_value": "rksc_tot.verifiers.language_model.lm_value:LMValue",
+        "lm_vote": "rksc_tot.verifiers.language_model.lm_vote:LMVote",
         "random": "rksc_tot.verifiers.random:RandomScores",
     },
     function_hint="put @verifier above the function",

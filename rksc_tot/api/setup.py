@@ -13,8 +13,8 @@ from rksc_tot.core.task import Path, Task
 from rksc_tot.engine.base import CompressingEngine, Engine, Sampling
 from rksc_tot.search.approximate.fingerprint import weights_of
 from rksc_tot.search.approximate.rksc import RKSC
-from rksc_tot.search.expansion import sampling_of
 from rksc_tot.search.task_calls import HINT
+from rksc_tot.search.thoughts.expansion import sampling_of
 from rksc_tot.search.validation import setting_faults
 
 if TYPE_CHECKING:

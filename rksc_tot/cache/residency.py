@@ -207,14 +207,23 @@ class Residency:
         self._free(segment, segment.kv.keep(kept, per_head))
         self.eviction.offer(segment)
 
-    def make_room(self, count: int) -> None:
+    def allocate(self, count: int, payer: Payer | None = None, limit: int | None = None) -> list[int]:
+        """Slots for ``count`` tokens, with room made for them (see :meth:`make_room`)."""
+        self.make_room(count, payer, limit)
+        return self.pool.allocate(count)
+
+    def make_room(self, count: int, payer: Payer | None = None, limit: int | None = None) -> None:
         """Evict or compress until ``count`` slots are free.
+
+        ``limit``: most tokens that may then be resident on the account ``payer``; None: no limit.
 
         Raises
         ------
         CacheError
-            If the KV that is left is in use.
+            If the KV that is left is in use; AccountFull if that of ``payer`` is.
         """
+        if payer is not None and limit is not None:
+            self._make_room_within(count, payer, limit)
         compressor = self._compressor
         while self.pool.available < count:
             victim = self.eviction.pop(last=OPEN_PROMPT if compressor is None else UNHELD)
@@ -225,29 +234,6 @@ class Residency:
                 compressor = None
             else:
                 raise self._full(count)
-
-    def make_room_within(self, count: int, limit: int, payer: Payer) -> None:
-        """Evict KV that ``payer`` is charged for until it may store ``count`` more within ``limit`` tokens.
-
-        Looks at every segment whenever something must be evicted.
-
-        Raises
-        ------
-        AccountFull
-            If the KV that is left is in use.
-        """
-        while payer.kv_rows + count > limit:
-            mine = (segment for segment in self.tree.segments() if segment.kv.payer is payer)
-            victims = sorted((key, segment) for segment in mine if (key := self.eviction.key(segment)) is not None)
-            if not victims:
-                raise AccountFull(
-                    f"{_more(count)} the {limit} this search may hold, {payer.kv_rows} of which are in use",
-                    hint="raise its budget of KV bytes or expand fewer branches at once",
-                )
-            for _, victim in victims:
-                if payer.kv_rows + count <= limit:
-                    break
-                self._evict_for_room(victim)
 
     def evict(self, segment: Segment, offload: bool = True) -> None:
         """Free all slots of a segment. ``offload``: whether its KV is copied out first if a handle refers to it."""
@@ -326,6 +312,21 @@ class Residency:
         self.pool.free(slots)
         if segment.kv.payer is not None:
             segment.kv.payer.kv_rows -= len(slots)
+
+    def _make_room_within(self, count: int, payer: Payer, limit: int) -> None:
+        """Evict KV of ``payer`` until it may store ``count`` more. Looks at every segment whenever something is evicted."""
+        while payer.kv_rows + count > limit:
+            mine = (segment for segment in self.tree.segments() if segment.kv.payer is payer)
+            victims = sorted((key, segment) for segment in mine if (key := self.eviction.key(segment)) is not None)
+            if not victims:
+                raise AccountFull(
+                    f"{_more(count)} the {limit} this search may hold, {payer.kv_rows} of which are in use",
+                    hint="raise its budget of KV bytes or expand fewer branches at once",
+                )
+            for _, victim in victims:
+                if payer.kv_rows + count <= limit:
+                    break
+                self._evict_for_room(victim)
 
     def _evict_for_room(self, victim: Segment) -> None:
         self.evicted_tokens += len(victim.kv.slots)

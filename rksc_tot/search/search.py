@@ -20,11 +20,11 @@ from rksc_tot.engine.base import Account, CompressingEngine, Engine, LabelReques
 from rksc_tot.policies.ranking import Key, ranked
 from rksc_tot.search.answers import Answers, all_rejected, check_task_works, too_deep
 from rksc_tot.search.approximate.approximations import Approximations
-from rksc_tot.search.expansion import ThoughtGenerator, sampling_of
 from rksc_tot.search.limits import Limits
 from rksc_tot.search.scoring import Scorer, Scoring
 from rksc_tot.search.task_calls import accept_root
-from rksc_tot.search.tree_builder import TreeBuilder
+from rksc_tot.search.thoughts.expansion import ThoughtGenerator, sampling_of
+from rksc_tot.search.thoughts.tree_builder import TreeBuilder
 from rksc_tot.search.validation import Fault
 
 if TYPE_CHECKING:

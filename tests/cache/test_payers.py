@@ -51,10 +51,8 @@ def compute(tree, at, purse, most=99):
             count = min(most, len(segment.tokens) - first)
             if not count:
                 break
-            if purse is not None:
-                tree.residency.make_room_within(count, purse.limit, purse)
-            tree.residency.make_room(count)
-            tree.residency.store(segment, tree.residency.pool.allocate(count), purse)
+            slots = tree.residency.allocate(count, purse, None if purse is None else purse.limit)
+            tree.residency.store(segment, slots, purse)
             most -= count
     finally:
         tree.residency.unpin(at)
@@ -171,9 +169,9 @@ def test_an_account_with_all_kv_in_use_is_full_and_the_error_has_the_numbers():
     tree.hold(at)
     compute(tree, at, one)
     tree.residency.pin(at)
-    tree.residency.make_room_within(1, one.limit, one)
+    tree.residency.make_room(1, one, one.limit)
     with pytest.raises(AccountFull, match="2 more tokens do not fit the 4 this search may hold, 3 of which are in use"):
-        tree.residency.make_room_within(2, one.limit, one)
+        tree.residency.make_room(2, one, one.limit)
     assert at.resident
 
 
@@ -184,7 +182,7 @@ def test_errors_about_one_token_use_the_singular():
     compute(tree, at, one)
     tree.residency.pin(at)
     with pytest.raises(AccountFull, match=r"^1 more token does not fit the 3 this search may hold"):
-        tree.residency.make_room_within(1, one.limit, one)
+        tree.residency.make_room(1, one, one.limit)
     full = PrefixTree(SlotPool(3), EVICTION.make("none"))
     at = full.walk(full.origin, [1, 2, 3])
     full.hold(at)

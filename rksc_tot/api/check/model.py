@@ -14,7 +14,7 @@ from rksc_tot.core.task import Path
 from rksc_tot.core.tree import Node
 from rksc_tot.engine.base import Account, Completion, Engine, GenerateRequest, LabelRequest
 from rksc_tot.search import Search
-from rksc_tot.search.expansion import sampling_of
+from rksc_tot.search.thoughts.expansion import sampling_of
 from rksc_tot.search.validation import question_fault
 
 

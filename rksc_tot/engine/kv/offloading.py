@@ -53,10 +53,7 @@ class Restorer:
         present = {} if kv.per_head else kv.slots_of(tokens)
         fresh = len(tokens) - len(present)
         payer = kv.payer if kv.computed else payer
-        if limit is not None and payer is not None:
-            residency.make_room_within(fresh, limit, payer)
-        residency.make_room(fresh)
-        taken = iter(new := residency.pool.allocate(fresh))
+        taken = iter(new := residency.allocate(fresh, payer, limit))
         slots = [present[n] if n in present else next(taken) for n in tokens]
         if self.store.restore(record, self.arena, slots):
             residency.restore(segment, slots, payer)

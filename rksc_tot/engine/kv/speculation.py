@@ -104,10 +104,7 @@ class DraftCopies:
     def _copy(self, job: Job, tip: Segment, copy: Segment, tokens: range) -> None:
         """Copy the KV of these tokens from the path to ``tip``."""
         residency = self.tree.residency
-        if (limit := job.account.kv_tokens(self.token_bytes)) is not None:
-            residency.make_room_within(len(tokens), limit, job.account)
-        residency.make_room(len(tokens))
-        slots = residency.pool.allocate(len(tokens))
+        slots = residency.allocate(len(tokens), job.account, job.account.kv_tokens(self.token_bytes))
         residency.store(copy, slots, job.payer, tokens.start)
         first, stop = copy.start + tokens.start, copy.start + tokens.stop
         source = [slot for segment in tip.lineage() for slot in segment.read(first, stop)[0]]

@@ -107,10 +107,9 @@ def schedule(
         If there is no room.
     """
     changes = tree.residency.changes
-    for segment in [segment for segment, _ in missing if not segment.resident][
-        :1
-    ]:  # only the first may be stored in part
-        tree.split_by_payer(segment, job.payer)
+    first_absent = next((segment for segment, _ in missing if not segment.resident), None)
+    if first_absent is not None:  # the only one that may be stored in part
+        tree.split_by_payer(first_absent, job.payer)
     if restorer is not None:
         missing = missing if tree.residency.changes == changes else tree.residency.missing(tip, job.exact)
         restorer.fetch(job, missing, limit)
@@ -125,10 +124,7 @@ def schedule(
             pieces.append((segment, rows, segment.kv.slots_of(rows)))
             left -= len(rows)
     fresh = count - sum(len(has) for *_, has in pieces)
-    if limit is not None:
-        tree.residency.make_room_within(fresh, limit, job.account)
-    tree.residency.make_room(fresh)
-    slots = tree.residency.pool.allocate(fresh)
+    slots = tree.residency.allocate(fresh, job.account, limit)
     made = ScheduledBlock(Block(tip.lineage(), start, [], [], [], job.prompt_end), job, count, [], [])
     for segment, rows, has in pieces:
         own = [has[n] if n in has else slots.pop(0) for n in rows] if has else slots[: len(rows)]

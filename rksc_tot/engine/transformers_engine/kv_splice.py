@@ -77,18 +77,18 @@ def copy_shared(
     shared: Overlap,
     rotation: RopeShift,
     payer: Payer | None = None,
+    limit: int | None = None,
 ) -> None:
     """Give ``branch`` slots for all its tokens, and copy the KV of the shared ones from a resident ``reference``.
 
-    ``payer``: the account that pays for the slots.
+    ``payer``: the account that pays for the slots. ``limit``: most tokens that may be resident on it.
 
     Raises
     ------
     CacheError
         If there is no room.
     """
-    tree.residency.make_room(len(branch.tokens))
-    slots = tree.residency.pool.allocate(len(branch.tokens))
+    slots = tree.residency.allocate(len(branch.tokens), payer, limit)
     tree.residency.store(branch, slots, payer)
     forward.arena.reserve(tree.residency.pool.extent)
     held = [slot for segment in reference.lineage() for slot in segment.kv.slots]

@@ -92,8 +92,7 @@ class PromptReuser:
         """
         if self._rotation is None:
             tree, forward = self._scheduler.tree, self._scheduler.forward
-            tree.residency.make_room(len(PROBES))
-            slots = tree.residency.pool.allocate(len(PROBES))
+            slots = tree.residency.allocate(len(PROBES))
             try:
                 self._rotation = find_rotation(forward, slots, tree.residency.pool.extent)
             finally:
@@ -144,9 +143,8 @@ class PromptReuser:
         try:
             with ResidentPrompt(self._scheduler, reference, account) as job:
                 job.compute_states()
-                if (limit := self._scheduler.limit(account)) is not None:
-                    tree.residency.make_room_within(len(target), limit, account)
-                copy_shared(self._scheduler.forward, tree, reference, branch, run, rotation, job.payer)
+                limit = self._scheduler.limit(account)
+                copy_shared(self._scheduler.forward, tree, reference, branch, run, rotation, job.payer, limit)
                 compute_rest(self._scheduler.forward, tree, branch, run, self._scheduler.max_rows, account.ledger)
                 signals = _signals(branch, reference, rule, name)
             value, why = GATES[rule.gate](signals), rule.objection(signals)

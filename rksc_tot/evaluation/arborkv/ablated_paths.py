@@ -62,10 +62,9 @@ def _copy(engine: TransformersEngine, tip: Segment, gap: range) -> Segment:
     tokens = [token for segment in lineage for token in segment.tokens]
     tree.residency.pin(tip)  # so that making room does not evict it
     try:
-        tree.residency.make_room(len(tokens))
+        slots = tree.residency.allocate(len(tokens))
     finally:
         tree.residency.unpin(tip)
-    slots = tree.residency.pool.allocate(len(tokens))
     place = tree.walk(tree.private_root(irreplaceable=True), tokens)
     tree.residency.store(place, slots)
     tree.hold(place)

@@ -16,8 +16,8 @@ from rksc_tot.engine.transformers_engine.engine import TransformersEngine
 from rksc_tot.engine.transformers_engine.handle import KVHandle
 from rksc_tot.evaluation.arborkv.ablated_paths import copies_without
 from rksc_tot.search import Search
-from rksc_tot.search.expansion import CandidateThought
 from rksc_tot.search.task_calls import accept_thought, read_answer, read_verdict, validated, vote_of
+from rksc_tot.search.thoughts.expansion import CandidateThought
 
 
 class Sample(NamedTuple):

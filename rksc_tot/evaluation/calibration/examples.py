@@ -17,7 +17,7 @@ from rksc_tot.policies.early_exit.cgee import ExitRule, RivalStop, VerifySkip, c
 from rksc_tot.policies.ranking import rounded
 from rksc_tot.search import Search
 from rksc_tot.search.scoring import Score
-from rksc_tot.verifiers.lm_value import LMValue
+from rksc_tot.verifiers.language_model.lm_value import LMValue
 
 Trace = tuple[tuple[float, ...], ...]
 

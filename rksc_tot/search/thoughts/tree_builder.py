@@ -15,9 +15,9 @@ from rksc_tot.core.tree import Node, ReasoningTree
 from rksc_tot.engine.base import Engine
 from rksc_tot.search.answers import Answers
 from rksc_tot.search.approximate.sibling_merging import SiblingMerging
-from rksc_tot.search.expansion import CandidateThought
 from rksc_tot.search.limits import Limits
 from rksc_tot.search.task_calls import END, AcceptedThought, accept_thought
+from rksc_tot.search.thoughts.expansion import CandidateThought
 from rksc_tot.search.validation import Fault
 
 
