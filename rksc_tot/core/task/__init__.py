@@ -1,0 +1,25 @@
+"""Tasks: the ``Task`` class that users derive from, its settings, and the thoughts and paths that its methods get."""
+
+from rksc_tot.core.task.task import (
+    Message,
+    Path,
+    Prompt,
+    Question,
+    Reject,
+    Task,
+    Thought,
+    ThoughtFinish,
+    function_task,
+)
+
+__all__ = [
+    "Message",
+    "Path",
+    "Prompt",
+    "Question",
+    "Reject",
+    "Task",
+    "Thought",
+    "ThoughtFinish",
+    "function_task",
+]
