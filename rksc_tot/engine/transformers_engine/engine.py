@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import logging
-import math
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Unpack
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Unpack
 
 from rksc_tot.cache.prefix_tree import Segment
-from rksc_tot.core.errors import ConfigError
 from rksc_tot.core.task import Prompt
 from rksc_tot.engine.base import (
     Account,
@@ -18,18 +14,15 @@ from rksc_tot.engine.base import (
     LabelRequest,
     LabelScores,
     PromptReuseVerdict,
-    Usage,
     check_layers,
-    check_prompt_kv,
 )
 from rksc_tot.engine.jobs.generation.generation import Generation
 from rksc_tot.engine.jobs.label_question import Distribution, Labelling
 from rksc_tot.engine.model.info import eos_ids, vocabulary_size
-from rksc_tot.engine.scheduler.engine_thread import EngineThread
 from rksc_tot.engine.tokenization.path_tokens import PathTokenizer
-from rksc_tot.engine.transformers_engine.build import build, clear
 from rksc_tot.engine.transformers_engine.full_kv import AuditPaths, against_full, compared, rehydrate
-from rksc_tot.engine.transformers_engine.handle import KVHandle, check_handles
+from rksc_tot.engine.transformers_engine.handle import KVHandle
+from rksc_tot.engine.transformers_engine.kv_engine import KVEngine
 from rksc_tot.engine.transformers_engine.prompt_reuse import PromptReuser, reuse
 from rksc_tot.engine.transformers_engine.settings import EngineKeywords, EngineSettings
 from rksc_tot.policies.asks import sigma
@@ -41,13 +34,8 @@ if TYPE_CHECKING:
     from rksc_tot.policies.asks import PromptReuse
 
 
-_log = logging.getLogger("rksc_tot")
-
-
-class TransformersEngine:
-    """Tree decoding on one model. Safe to use from several searches, event loops and threads at once.
-
-    An engine works only in the process that made it. A forked process must make its own.
+class TransformersEngine(KVEngine):
+    """Tree decoding on a causal LM.
 
     Parameters
     ----------
@@ -58,25 +46,6 @@ class TransformersEngine:
     settings, **changes
         The settings: an :class:`~rksc_tot.engine.transformers_engine.settings.EngineSettings`, single fields of it
         as keyword arguments, or both.
-
-    Attributes
-    ----------
-    compression
-        The compression policy; None: all KV is kept.
-    capabilities
-        The capabilities that the probe found.
-    bytes_per_token
-        KV bytes of one token.
-    cache, forward, scheduler, engine_thread, offload_store
-        Parts for tests and benchmarks: the prefix tree, the forward pass, the scheduler, the engine thread that owns these
-        three, and the store of evicted KV.
-
-    Raises
-    ------
-    UnsupportedModel
-        If trees decode differently on this model than plain forward passes.
-    ConfigError
-        If a setting is out of range or does not fit this model.
     """
 
     def __init__(
@@ -88,60 +57,10 @@ class TransformersEngine:
         settings: EngineSettings | None = None,
         **changes: Unpack[EngineKeywords],
     ) -> None:
-        settings = EngineSettings.of(settings, changes)
-        self.model = model
-        self.tokenizer = tokenizer
-        self.name = name or str(model.config.name_or_path)
-        self.compression = settings.compress
-        self._parts = parts = build(model, self.name, settings)
-        self.capabilities = parts.capabilities
-        self.bytes_per_token = parts.bytes_per_token
-        self.cache = parts.tree
-        self.forward = parts.forward
-        self.offload_store = parts.store
-        self.scheduler = parts.scheduler
-        self.engine_thread = EngineThread(parts.scheduler)
-        self._settings = settings
-        self._reuser = PromptReuser(parts.scheduler)
+        super().__init__(model, tokenizer, name or str(model.config.name_or_path), EngineSettings.of(settings, changes))
+        self._reuser = PromptReuser(self.scheduler)
         self._paths = PathTokenizer(tokenizer, vocabulary_size(model.get_input_embeddings()), self.capabilities.context)
         self._eos = eos_ids(model, tokenizer)
-
-    @property
-    def numerics(self) -> Mapping[str, Any]:
-        """The facts that results depend on besides the seed."""
-        import torch
-        import transformers
-
-        settings, forward, store = self._settings, self.forward, self.offload_store
-        return MappingProxyType(
-            {
-                "model": self.name,
-                "dtype": str(forward.dtype).removeprefix("torch."),
-                "device": str(forward.device),
-                "route": forward.route,
-                "linear": forward.linear,
-                "batch_invariant": self.capabilities.batch_invariant,
-                "compression": None if settings.compress is None else settings.compress.describe(),
-                "lossless": settings.lossless and settings.lossless.model_dump(),
-                "offload": None if store is None else store.name,
-                "threads": torch.get_num_threads(),
-                "torch": torch.__version__,
-                "transformers": transformers.__version__,
-            }
-        )
-
-    @property
-    def layers(self) -> int:
-        """Decoder layers for early exit and traces of label requests; 0 if the model allows neither."""
-        return self.capabilities.layers
-
-    @property
-    def usage(self) -> Usage:
-        """Totals of this engine (see :class:`~rksc_tot.engine.base.Usage`)."""
-        scheduler, size, pool = self.scheduler, self.bytes_per_token, self.cache.residency.pool
-        return Usage(
-            scheduler.passes, scheduler.rows, scheduler.most, pool.used * size, pool.limit * size, len(scheduler.jobs)
-        )
 
     # -- paths -------------------------------------------------------------------------------------------------------
 
@@ -149,58 +68,15 @@ class TransformersEngine:
         """A handle for a prompt (see :class:`~rksc_tot.engine.base.Engine`); CacheError if the KV budget cannot hold it."""
         self.engine_thread.check_usable()
         self.forward.check_weights(thoroughly=True)
-        ids, tree = self._paths.prompt(prompt), self.cache
-        check_prompt_kv(len(ids), self.bytes_per_token, account, tree.residency.pool.limit)
+        ids = self._paths.prompt(prompt)
         if isinstance(self.compression, PathPolicy):
             self.compression.check_prompt(len(ids))
-        messages = None if isinstance(prompt, str) else tuple(prompt)
-        handle = KVHandle(self.engine_thread, len(ids), messages, len(ids), prompt=True)
-
-        def place() -> None:
-            handle.place = tree.walk(tree.private_root() if tree.isolated else tree.origin, ids)
-            tree.hold(handle.place, prompt=True)
-
-        self.engine_thread.later(place)
-        return handle
+        return self._open(ids, None if isinstance(prompt, str) else tuple(prompt), account)
 
     def extend(self, handle: KVHandle, text: str) -> KVHandle:
         """A handle for the path continued by ``text``."""
         self._check(handle)
-        ids = self._paths.thought(text, handle.length)
-        longer = KVHandle(self.engine_thread, handle.length + len(ids), handle.messages, handle.prompt_end)
-
-        def place() -> None:
-            longer.place = self.cache.walk(handle.segment, ids)
-            self.cache.hold(longer.place)
-
-        self.engine_thread.later(place)
-        return longer
-
-    def rate(self, handle: KVHandle, score: float, depth: int) -> None:
-        """Rate a path for eviction (see :class:`~rksc_tot.engine.base.Engine`); ConfigError unless that is a finite number."""
-        self._check(handle)
-        if not math.isfinite(score) or depth < 0:
-            raise ConfigError(
-                f"a path of {depth} thoughts is rated {score}", hint="give a finite score, a depth from 0 on"
-            )
-
-        def rate() -> None:
-            eviction, stats = self.cache.residency.eviction, self.forward.arena.attention_stats
-            attention = 0.0 if stats is None else stats.share(handle.segment.kv.slots)
-            try:
-                eviction.rate(handle.segment, eviction.policy.importance(score, depth, attention), score)
-            except Exception as error:  # of a user's policy; no caller waits for the result
-                _log.warning("eviction by %s failed: %s: %s", eviction.policy.name, type(error).__name__, error)
-
-        self.engine_thread.later(rate)
-
-    def release(self, handle: KVHandle) -> None:
-        """Release a handle; a second release is an error. In a forked process nothing happens."""
-        if self.engine_thread.forked:
-            return
-        self._check(handle)
-        handle.released = True
-        self.engine_thread.later(lambda: self.cache.drop(handle.segment, prompt=handle.prompt))
+        return self._extend(handle, self._paths.thought(text, handle.length))
 
     # -- requests ----------------------------------------------------------------------------------------------------
 
@@ -306,34 +182,6 @@ class TransformersEngine:
         self._check(*handles)
         return await against_full(self.engine_thread, handles, account)
 
-    # -- state -------------------------------------------------------------------------------------------------------
-
-    def clear(self) -> None:
-        """Drop all KV that no handle needs. If the model has changed, drop all KV and read the model again; no search may run."""
-        self.engine_thread.check_usable()
-        with self.engine_thread.books():
-            self.capabilities = clear(self._parts, self.capabilities)
-
-    def check_integrity(self) -> None:
-        """Raise CacheError if the KV cache is inconsistent. For tests."""
-        with self.engine_thread.books():
-            self.cache.check_integrity()
-
-    def close(self) -> None:
-        """Stop and free all KV. In a forked process nothing happens."""
-        if not self.engine_thread.closed and not self.engine_thread.forked:
-            self.engine_thread.close()
-            with self.engine_thread.books():
-                self.forward.arena.clear()
-                if self.offload_store is not None:
-                    self.offload_store.close()
-
-    def __enter__(self) -> TransformersEngine:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def _adopt(self, segment: Segment | None, request: GenerateRequest, job: Generation) -> KVHandle | None:
         """A handle for the segment of a completion. The job already holds the segment."""
         if segment is None:
@@ -343,8 +191,3 @@ class TransformersEngine:
         return KVHandle(
             self.engine_thread, segment.end, parent.messages, parent.prompt_end, place=segment, states=states
         )
-
-    def _check(self, *handles: Any) -> None:
-        self.engine_thread.check_usable()
-        self.forward.check_weights()
-        check_handles(handles, self.engine_thread)
