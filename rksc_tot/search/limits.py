@@ -81,6 +81,11 @@ class Limits:
         """Whether the engine may leave work undone: the deadline has passed, or the KV may not grow."""
         return self.late() or self.account.kv_short
 
+    @property
+    def out_of_tokens(self) -> bool:
+        """Whether no more tokens may be sampled."""
+        return self._left("tokens") <= 0
+
     def left(self, limit: Limit) -> float:
         """The rest of a limit of this budget alone; infinite without a limit."""
         if limit == "tokens":

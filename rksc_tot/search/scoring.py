@@ -7,18 +7,20 @@ from functools import partial
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from rksc_tot.core.budget import BudgetReached
-from rksc_tot.core.errors import RkscTotError, VerifierError
+from rksc_tot.core.errors import ConfigError, RkscTotError, VerifierError
 from rksc_tot.core.events import Scored
 from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code, shown
+from rksc_tot.core.task import Prompt
 from rksc_tot.core.tree import Node, ReasoningTree
-from rksc_tot.engine.base import Engine, LabelRequest, LabelScores
+from rksc_tot.engine.base import Completion, Engine, GenerateRequest, LabelRequest, LabelScores, Sampling
 from rksc_tot.search.approximate.approximations import Approximations
 from rksc_tot.search.limits import Limits
-from rksc_tot.search.validation import finite, scalar
+from rksc_tot.search.validation import finite, prompt_fault, scalar
 
 S = TypeVar("S")
 S_contra = TypeVar("S_contra", contravariant=True)
 NO_LABELS: Mapping[str, float] = {}
+GREEDY = Sampling(temperature=0)
 
 
 class Assessment(NamedTuple):
@@ -57,7 +59,7 @@ class Scorer(Protocol[S_contra]):
         ...
 
     async def score(self, search: S_contra, nodes: Sequence[Node]) -> Sequence[Score]:
-        """One entry for each node: a number or an assessment; the error on this node; or None if the time ran out."""
+        """One entry for each node: a number or an assessment; the error on this node; or None if a budget ran out."""
         ...
 
 
@@ -125,6 +127,21 @@ class Scoring(Generic[S]):
             await self._audit.audit_scores(requests, replies)
         return replies
 
+    async def write(
+        self, nodes: Sequence[Node], texts: Sequence[Prompt], max_tokens: int, stop: Sequence[str]
+    ) -> list[Completion | None]:
+        """Write replies on scratch, see :meth:`Search.write`."""
+        if any(fault := prompt_fault(text) for text in texts):
+            raise ConfigError(f"the text of a verifier {fault}")
+        requests = [
+            GenerateRequest(
+                node._handle, (0,), GREEDY, max_tokens, tuple(stop), keep_stop=False, suffix=text, verifying=True
+            )
+            for node, text in zip(nodes, texts, strict=True)
+        ]
+        replies = await self._engine.generate(requests, self._limits.account)
+        return [None if reply.finish == "budget" else reply for [reply] in replies]
+
     async def _ask(self, nodes: Sequence[Node]) -> list[Score]:
         """Call the verifier. Raises VerifierError if it raises any other error, or returns a wrong number of scores."""
         verifier, hint = self._verifier, "its score must be async and return an entry for each node"
@@ -158,7 +175,7 @@ class Scoring(Generic[S]):
         for node, score in zip(nodes, scores, strict=True):
             if isinstance(score, VerifierError):
                 failed.append((node, score))
-            elif score is None and self._limits.short:
+            elif score is None and (self._limits.short or self._limits.out_of_tokens):
                 self._limits.cut_short()
             else:
                 self._set(node, _assessed(score, node, self._verifier.name))

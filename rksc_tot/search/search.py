@@ -14,9 +14,9 @@ from rksc_tot.core.events import Added, BudgetHit, Event, Finished, Pruned
 from rksc_tot.core.ledger import Ledger
 from rksc_tot.core.plugins.user_code import shown
 from rksc_tot.core.seeds import stream_key
-from rksc_tot.core.task import Path, Task
+from rksc_tot.core.task import Path, Prompt, Task
 from rksc_tot.core.tree import Node, ReasoningTree
-from rksc_tot.engine.base import Account, CompressingEngine, Engine, LabelRequest, LabelScores, Sampling
+from rksc_tot.engine.base import Account, Completion, CompressingEngine, Engine, LabelRequest, LabelScores, Sampling
 from rksc_tot.policies.ranking import Key, ranked
 from rksc_tot.search.answers import Answers, all_rejected, check_task_works, too_deep
 from rksc_tot.search.approximate.approximations import Approximations
@@ -184,11 +184,8 @@ class Search:
         for node in nodes:
             if node.pruned is not None:
                 raise ConfigError(f"node {node.id} cannot be expanded: it was pruned ({node.pruned})")
-        wanted = [
-            (node, count)
-            for node, count in zip(nodes, counts, strict=True)
-            if not node.finished and node.depth < self.max_depth
-        ]
+        pairs = zip(nodes, counts, strict=True)
+        wanted = [pair for pair in pairs if not pair[0].finished and pair[0].depth < self.max_depth]
         if not wanted:
             return []
         with self.ledger.phase("expand"):
@@ -216,9 +213,9 @@ class Search:
     # -- scoring -----------------------------------------------------------------------------------------------------
 
     async def score(self, nodes: Iterable[Node]) -> None:
-        """Score all nodes that have no score yet in one call of the verifier. Nodes on which it fails are pruned.
+        """Score all nodes without a score in one call of the verifier, see :meth:`~rksc_tot.search.scoring.Scoring.score`.
 
-        Raises VerifierError and BudgetReached, see :meth:`~rksc_tot.search.scoring.Scoring.score`.
+        Nodes on which it fails are pruned.
         """
         asked = list({node.id: node for node in nodes if node.score is None and node.pruned is None}.values())
         if not asked:
@@ -234,10 +231,18 @@ class Search:
         """Answer label questions of a verifier, one a request; None if the time ran out.
 
         ``nodes``: the node of each request. With it, passes may stop at a layer if the calibration allows it. A seeded share of
-        the answers from compressed KV is audited on the full KV (``ledger.scores``). Raises ContextOverflow if a path with its
-        question does not fit the context.
+        the answers from compressed KV is audited on the full KV (``ledger.scores``). Raises ContextOverflow.
         """
         return await self._scoring.label(requests, nodes)
+
+    async def write(
+        self, nodes: Sequence[Node], texts: Sequence[Prompt], *, max_tokens: int, stop: Sequence[str] = ()
+    ) -> list[Completion | None]:
+        """Write a verifier's reply to each text after its node, greedily; None if a budget cut it off. No KV of it stays.
+
+        Its tokens count as sampled and as verifier tokens. Raises ContextOverflow if a path with its text does not fit.
+        """
+        return await self._scoring.write(nodes, texts, max_tokens, stop)
 
     # -- choosing ----------------------------------------------------------------------------------------------------
 
@@ -291,10 +296,8 @@ class Search:
 
     @property
     def best(self) -> Node:
-        """The best node so far.
-
-        The best candidate handed in; without one, the best complete path that was not pruned; without one, the best-ranked of
-        the deepest nodes, preferring nodes that were not pruned.
+        """The best candidate handed in. Without one, the best complete path that was not pruned; without one, the best-ranked
+        of the deepest nodes, preferring nodes that were not pruned.
         """
         return self._answers.best()
 
@@ -308,10 +311,7 @@ class Search:
     def conclude(self, stopped: str) -> str:
         """Why the search ended: a budget, else why it has no answer, else ``stopped``. Logs warnings about the task.
 
-        Raises
-        ------
-        TaskError
-            If the task failed on every thought, or on the answer of every complete path.
+        Raises TaskError if the task failed on every thought, or on the answer of every complete path.
         """
         check_task_works([self._tree_builder, self._answers], self.warn)
         if self.rejections and len(self.tree) == 1 and self.limits.stopped is None:

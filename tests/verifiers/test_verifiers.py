@@ -85,6 +85,22 @@ async def test_value_without_a_usable_question_is_an_error(question, message):
         await one_level(make_search(LMValue(), question=question))
 
 
+async def test_a_model_that_writes_something_else_is_warned_about_with_what_it_would_write(caplog):
+    search = make_search(LMValue(), lambda text, question, labels: {"sure": 0.1, "likely": 0.1})
+    label = search.engine.label
+
+    async def reporting(requests, account):
+        return [reply._replace(likeliest=(("\nThe", 0.6),)) for reply in await label(requests, account)]
+
+    search.engine.label = reporting
+    await one_level(search, 1)
+    assert (
+        "gave 80% of its probability to tokens outside the labels 'sure', 'likely', 'impossible'; its likeliest"
+        in caplog.text
+    )
+    assert r"'\nThe' (60%) - word the question" in caplog.text
+
+
 async def test_a_question_too_long_for_the_context_costs_only_its_node():
     def question(problem, path):
         return Question("?" * (100 if path[-1].text == long[0] else 1), WORTH)

@@ -76,8 +76,8 @@ class LMValue(Verifier):
         if reply.outside is not None and reply.outside > 0.5:
             search.warn(
                 "mass outside the labels",
-                f"verifier {self.name!r}: the model gave {reply.outside:.0%} of its probability to tokens outside the "
-                f"labels {', '.join(map(repr, question.labels))} (node {node.id}); word the question so that a label comes next",
+                f"verifier {self.name!r}, node {node.id}: {reply.outside_of(question.labels)} - word the question so that a "
+                "label comes next, or name what the model writes as a label",
             )
         score = sum(probability * question.labels[label] for label, probability in reply.probabilities.items())
         return Assessment(score, label_shares(reply), reply.layer, reply.exact)

@@ -113,8 +113,7 @@ class ModelCheck:
             self.found.report("error", "question", str(error))
             return
         if scores is not None and (scores.outside or 0.0) > 0.5:
-            labels = ", ".join(map(repr, question.labels))
-            outside = f"the model gave {scores.outside:.0%} of its probability to tokens outside the labels {labels}"
+            outside = scores.outside_of(question.labels)
             advice = "word the question so that a label comes next; on a chat model give it as messages"
             self.found.report("missing", "question", f"{outside}: {advice}")
 

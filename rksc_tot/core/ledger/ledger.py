@@ -4,7 +4,7 @@ A *row* is one token in one forward pass. Every row is booked once, by one of th
 
 ========================== =======================================================================
 ``Ledger.book_rows``       a token of a prompt or path, computed so that its KV is stored
-``Ledger.book_question``   a token of a verifier's question
+``Ledger.book_question``   a token of a verifier's question, or of a reply that a verifier reads
 ``Ledger.book_reply``      a token of a prompt for proposals, or of the reply
 ``Verified.book_rows``     a token of a draft
 ``CompressedKV.book_rows`` a token of an audit; also, beside the above, one computed from compressed KV
@@ -36,7 +36,7 @@ class Ledger(BaseModel, extra="forbid"):
     Attributes
     ----------
     tokens_sampled
-        Tokens drawn by all branches, as other frameworks count completion tokens.
+        Tokens drawn by all branches and replies, as other frameworks count completion tokens.
     prefill_tokens
         Rows of prompts and paths, decode steps included. Their KV is stored.
     distinct_tokens
@@ -49,9 +49,11 @@ class Ledger(BaseModel, extra="forbid"):
     context_computed
         Rows of prompts and paths that were computed outside decoding, its counterpart.
     verifier_tokens
-        Rows of verifiers' questions, and tokens sampled by verifiers.
+        Rows of verifiers' questions, and of the replies that verifiers read.
     verifier_calls
         Nodes that a verifier was asked about.
+    abstentions
+        Times that a judge or a person was asked and gave no usable answer.
     proposal_tokens
         Rows of prompts for proposals, and of the replies. No path contains them.
     forward_passes
@@ -102,6 +104,7 @@ class Ledger(BaseModel, extra="forbid"):
     context_computed: int = 0
     verifier_tokens: int = 0
     verifier_calls: int = 0
+    abstentions: int = 0
     proposal_tokens: int = 0
     forward_passes: int = 0
     evicted_tokens: int = 0
@@ -148,8 +151,12 @@ class Ledger(BaseModel, extra="forbid"):
         self.context_computed += 0 if decoded else rows
 
     def book_question(self, rows: int) -> None:
-        """Book rows of a verifier's question."""
+        """Book rows of a verifier's question, or of a reply that a verifier reads."""
         self.verifier_tokens += rows
+
+    def book_abstention(self) -> None:
+        """Book that a judge or a person gave no usable answer."""
+        self.abstentions += 1
 
     def book_reply(self, rows: int) -> None:
         """Book rows of a prompt for proposals, or of its reply."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -10,6 +10,7 @@ from pydantic import Field
 
 from rksc_tot.core.errors import ConfigError
 from rksc_tot.core.plugins.settings import Settings
+from rksc_tot.core.plugins.user_code import shown
 from rksc_tot.core.task import Prompt
 from rksc_tot.policies.early_exit.cgee import ExitRule, RivalStop
 
@@ -57,6 +58,8 @@ class GenerateRequest:
         Whether to keep the hidden states that :meth:`SharingEngine.similarity` compares.
     rivals
         The rule by which a finished branch ends branches that still run. They finish as ``rival``.
+    verifying
+        Whether a verifier asks. The rows of suffix and reply then count as verifier tokens, not as proposal tokens.
     """
 
     handle: Any
@@ -69,6 +72,7 @@ class GenerateRequest:
     suffix: Prompt | None = None
     states: bool = False
     rivals: RivalStop | None = None
+    verifying: bool = False
 
     def __post_init__(self) -> None:
         """Refuse invalid values."""
@@ -165,6 +169,9 @@ class LabelScores(NamedTuple):
         ``probabilities``.
     exact
         Whether the labels were read from the KV of the full path.
+    likeliest
+        If most of the probability is outside the labels: the likeliest first tokens of an answer, as text with their
+        probability. Empty otherwise, under an exit rule or a trace, and if the engine does not know them.
     """
 
     probabilities: Mapping[str, float]
@@ -172,3 +179,11 @@ class LabelScores(NamedTuple):
     layer: int | None = None
     trace: tuple[tuple[float, ...], ...] | None = None
     exact: bool = True
+    likeliest: tuple[tuple[str, float], ...] = ()
+
+    def outside_of(self, labels: Iterable[str]) -> str:
+        """A sentence on the probability outside the labels, with what the model would write instead."""
+        named = ", ".join(map(repr, labels))
+        sentence = f"the model gave {self.outside or 0.0:.0%} of its probability to tokens outside the labels {named}"
+        written = ", ".join(f"{shown(text)} ({probability:.0%})" for text, probability in self.likeliest)
+        return f"{sentence}; its likeliest tokens are {written}" if written else sentence

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from torch import Tensor
 
 from rksc_tot.cache.prefix_tree import PrefixTree, Segment
 from rksc_tot.engine.base import Account, LabelRequest, LabelScores
@@ -11,6 +13,8 @@ from rksc_tot.engine.jobs.layer_readers import LayerQuestion
 from rksc_tot.engine.jobs.sampler import Logits
 from rksc_tot.engine.tokenization.label_trie import LabelTrie, Prefix
 from rksc_tot.policies.early_exit.cgee import Reading
+
+SHOWN = 3  # likeliest tokens that are reported where most of the probability is outside the labels
 
 
 class Distribution(Job):
@@ -58,6 +62,8 @@ class Labelling(Distribution):
         The spellings of the labels, as tokens after the question.
     layers
         Decoder layers of the model.
+    decode
+        Returns the text of tokens.
     exit, trace
         As in the request.
     between_layers
@@ -77,11 +83,13 @@ class Labelling(Distribution):
         request: LabelRequest,
         trie: LabelTrie,
         layers: int,
+        decode: Callable[[Sequence[int]], str],
     ) -> None:
         """``at``: the end of the path that the question follows."""
         super().__init__(tree, tree.walk(at, trie.question), account, prompt_end, at.end, request.audit)
         self.trie = trie
         self.layers = layers
+        self.decode = decode
         self.exit = request.exit
         self.trace = request.trace
         self.between_layers = self.trace or self.exit is not None
@@ -106,11 +114,18 @@ class Labelling(Distribution):
     ) -> None:
         """Read the probabilities of whole labels."""
         exact = all(segment.kv.exact and not segment.uses_borrowed_kv for segment in self.nodes.values())
-        found, outside = self.trie.read(lambda node, ids: logits.logprobs(row[self.nodes[node]], list(ids)))
+
+        def after(node: Prefix, ids: Sequence[int] | slice) -> Tensor:
+            return logits.logprobs(row[self.nodes[node]], ids if isinstance(ids, slice) else list(ids))
+
+        found, outside = self.trie.read(after)
         inside = sum(found)
         shares = [p / inside for p in found] if inside > 0 else [1 / len(found)] * len(found)
         trace = (*(tuple(reading) for _, reading in self._seen), tuple(shares)) if self.trace else None
-        self._answer(self.layers, shares, outside if inside > 0 else 1.0, exact, trace)
+        outside = outside if inside > 0 else 1.0
+        likeliest = self.trie.likeliest(after, SHOWN) if outside > 0.5 else []
+        shown = tuple((self.decode(tokens), probability) for tokens, probability in likeliest)
+        self._answer(self.layers, shares, outside, exact, trace, shown)
 
     def awaited(self) -> Collection[Segment]:
         """No segments while labels are read between layers; else as in :class:`Job`."""
@@ -141,12 +156,13 @@ class Labelling(Distribution):
         outside: float | None,
         exact: bool,
         trace: tuple[tuple[float, ...], ...] | None,
+        likeliest: tuple[tuple[str, float], ...] = (),
     ) -> None:
         """End with label probabilities. ``layer``: where they were read; ``exact``: whether from full KV."""
         if not self.audit:
             self.account.ledger.book_answer(layer, self.layers, exact=exact)
         labels = dict(zip(self.trie.labels, shares, strict=True))
-        self.end(LabelScores(labels, outside, layer if self.between_layers else None, trace, exact))
+        self.end(LabelScores(labels, outside, layer if self.between_layers else None, trace, exact, likeliest))
 
     def close(self) -> None:
         """Release all segments; drop the KV of the spellings and of the question."""

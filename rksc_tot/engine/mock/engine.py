@@ -202,7 +202,8 @@ class MockEngine:
         fed = [len(text) - len(context) - 1 for text in sampled if text != context]
         self._count(max(fed, default=0), 0, account.ledger)
         if request.suffix is not None:
-            account.ledger.book_reply(len(scratch) + sum(fed))
+            book = account.ledger.book_question if request.verifying else account.ledger.book_reply
+            book(len(scratch) + sum(fed))
         completions = []
         for (text, kept, finish, logprob), branches in written.items():
             handle = MockHandle(request.handle.text + kept, request.handle.kept) if request.suffix is None else None

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from rksc_tot.core.errors import ConfigError, EngineError
 
@@ -27,6 +27,14 @@ UNREAD = "the labels cannot be read between layers"
 IN_FULL = "choose labels that begin differently, or ask without early exit"
 Prefix = tuple[int, ...]
 """Tokens on the way from the root of a trie to a node."""
+
+
+class LogProbabilities(Protocol):
+    """``logprobs(node, tokens)``: log-probabilities (nats) of tokens after a node of a trie, in double precision."""
+
+    def __call__(self, node: Prefix, tokens: Sequence[int] | slice, /) -> Tensor:
+        """The log-probabilities, in the order of ``tokens``; of all tokens for ``slice(None)``."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +113,7 @@ class LabelTrie:
                 found.append((shorter, path))
         return found
 
-    def read(self, logprobs: Callable[[Prefix, Sequence[int]], Tensor]) -> tuple[list[float], float]:
+    def read(self, logprobs: LogProbabilities) -> tuple[list[float], float]:
         """Probabilities of the labels, not normalised, and of all other texts, given the question.
 
         The probability of a label is that of all texts that begin with one of its spellings, without texts that begin with a
@@ -116,9 +124,7 @@ class LabelTrie:
         logprobs : callable
             ``logprobs(node, tokens)``: log-probabilities (nats) of tokens after one of :attr:`nodes`, in double precision.
         """
-        reached: dict[Prefix, float] = {(): 0.0}  # log-probability of each node
-        for node in self.nodes[1:]:
-            reached[node] = reached[node[:-1]] + float(logprobs(node[:-1], node[-1:])[0])
+        reached = self._reach(logprobs)
 
         def mass(node: Prefix, tokens: Sequence[int]) -> float:
             return float((logprobs(node, tokens) + reached[node]).exp().sum())
@@ -131,6 +137,31 @@ class LabelTrie:
             return [0.0] * len(found), 1.0
         found = [p / given for p in found] if self.covers else found
         return found, max(0.0, 1 - sum(found))
+
+    def likeliest(self, logprobs: LogProbabilities, most: int) -> list[tuple[Prefix, float]]:
+        """The likeliest first tokens of an answer, best first: tokens after :attr:`question`, and their probability given it.
+
+        ``logprobs`` is as in :meth:`read`, and also takes ``slice(None)`` for all tokens.
+        """
+        reached = self._reach(logprobs)
+        found: list[tuple[Prefix, float]] = []
+        given = 0.0
+        options: Mapping[Prefix, Sequence[int] | slice] = self.covers or {(): slice(None)}
+        for node, tokens in options.items():
+            masses = (logprobs(node, tokens) + reached[node]).exp()
+            given += float(masses.sum())
+            best = masses.topk(min(most, len(masses)))
+            for at, probability in zip(best.indices.tolist(), best.values.tolist(), strict=True):
+                found.append(((*node, at if isinstance(tokens, slice) else tokens[at]), probability))
+        found.sort(key=lambda option: -option[1])
+        return [(tokens, probability / given) for tokens, probability in found[:most]] if given > 0 else []
+
+    def _reach(self, logprobs: LogProbabilities) -> dict[Prefix, float]:
+        """The log-probability of each node."""
+        reached: dict[Prefix, float] = {(): 0.0}
+        for node in self.nodes[1:]:
+            reached[node] = reached[node[:-1]] + float(logprobs(node[:-1], node[-1:])[0])
+        return reached
 
 
 def label_trie(

@@ -94,7 +94,7 @@ class TransformersEngine(KVEngine):
             return [
                 Generation(
                     tree, tree.walk(r.handle.segment, suffix), r, account, r.handle.prompt_end, self._paths.tokenizer,
-                    self._eos, self.capabilities.context, r.handle.length if suffix else None,
+                    self._eos, self.capabilities.context, None if r.suffix is None else r.handle.length,
                 )
                 for r, suffix in zip(requests, suffixes, strict=True)
             ]  # fmt: skip
@@ -121,7 +121,7 @@ class TransformersEngine(KVEngine):
             return [
                 Labelling(
                     tree, copies.path(r.handle) if r.audit else r.handle.segment, account, r.handle.prompt_end, r,
-                    trie, self.forward.depth,
+                    trie, self.forward.depth, self._paths.tokenizer.decode,
                 )
                 for r, trie in zip(requests, tries, strict=True)
             ]  # fmt: skip

@@ -49,6 +49,7 @@ class Generation(BranchingJob):
         streams = Streams(request.streams)
         super().__init__(tree, base, account, prompt_end, scratch_from, request, tokenizer, eos, streams, room)
         self.keeps_states = request.states
+        self.asks = request.verifying
         self.context = context
         skipped = request.stop if request.skip_blank else ()
         self.completions = Completions(tree, base, scratch_from is None, skipped)
