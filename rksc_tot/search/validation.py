@@ -9,6 +9,7 @@ from numbers import Real
 from rksc_tot.core.errors import ConfigError
 from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code, shown, text_of
 from rksc_tot.core.task import Question, Task
+from rksc_tot.core.task.boundary import Boundary
 from rksc_tot.engine.base import Sampling
 
 
@@ -35,6 +36,8 @@ def setting_faults(task: Task) -> Iterator[tuple[str, str]]:
             yield name, f"{name} is {shown(stop)}, not a sequence of strings such as ('\\n',)"
         elif "" in stop:
             yield name, f"{name} {shown(tuple(stop))} holds the empty string, which ends every thought at once"
+    if fault := boundary_fault(task.thoughts):
+        yield "thoughts", fault
     for name in ("max_thought_tokens", "max_thoughts"):
         number: object = getattr(task, name)
         if not isinstance(number, int) or isinstance(number, bool) or number < 1:
@@ -55,6 +58,19 @@ def setting_faults(task: Task) -> Iterator[tuple[str, str]]:
             Sampling(**{name: getattr(task, name)})
         except ConfigError as error:
             yield name, error.message.removeprefix("sampling: ")
+
+
+def boundary_fault(thoughts: object) -> str | None:
+    """Why the setting ``thoughts`` is invalid; None if it is valid."""
+    if thoughts is None or isinstance(thoughts, Boundary):
+        return None
+    if not isinstance(thoughts, str):
+        return f"thoughts is {shown(thoughts)}, not a Boundary or its name, such as 'paragraphs'"
+    try:
+        Boundary.of(thoughts)
+    except ConfigError as error:
+        return f"thoughts: {error}"
+    return None
 
 
 def problem_fault(problem: object) -> Fault | None:

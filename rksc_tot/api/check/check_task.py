@@ -16,6 +16,7 @@ from rksc_tot.search.validation import Fault, problem_fault, prompt_fault, quest
 
 SETTINGS = (
     "stop",
+    "thoughts",
     "propose_stop",
     "max_thought_tokens",
     "max_thoughts",
@@ -35,8 +36,8 @@ def check_task(task: Task, problem: Any, engine: Engine | None = None) -> list[F
     problem : object
         A problem that ``task.validate`` accepts.
     engine : Engine, optional
-        If given, one thought is sampled at the root and parsed, and the model's greedy path is followed to its end. The
-        question is asked after its first thought.
+        If given, three thoughts are sampled at the root, shown, and compared with ``task.thoughts``. The first one is parsed.
+        The model's greedy path is followed to its end, and the question is asked after its first thought.
 
     Returns
     -------
@@ -76,6 +77,8 @@ class MethodCheck(Findings):
             self.report("error", name, fault)
         for name in SETTINGS:
             value: object = getattr(self.task, name)
+            if name == ("thoughts" if self.task.thoughts is None else "stop"):
+                continue
             if name.endswith("stop") and not value:
                 self.report("missing", name, f"{name} is empty: a thought ends only at the end of the model's text")
             elif name not in faults:

@@ -21,11 +21,13 @@ class Finding:
       or warn.
     * ``what``: the name of the method or setting.
     * ``message``: one sentence.
+    * ``texts``: what the model wrote, if the finding is about that.
     """
 
     level: Level
     what: str
     message: str
+    texts: tuple[str, ...] = ()
 
 
 class Findings:
@@ -35,9 +37,9 @@ class Findings:
         self.task = task
         self.findings: list[Finding] = []
 
-    def report(self, level: Level, what: str, message: str) -> None:
+    def report(self, level: Level, what: str, message: str, texts: tuple[str, ...] = ()) -> None:
         """Add a finding."""
-        self.findings.append(Finding(level, what, message))
+        self.findings.append(Finding(level, what, message, texts))
 
     @property
     def erred(self) -> bool:

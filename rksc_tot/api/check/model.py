@@ -6,16 +6,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from rksc_tot.api.check.findings import Findings, thoughts
+from rksc_tot.api.check.thoughts import SampledText, advise
 from rksc_tot.api.sync import run_async
 from rksc_tot.core.errors import RkscTotError
 from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code, shown
 from rksc_tot.core.seeds import stream_keys
 from rksc_tot.core.task import Path
 from rksc_tot.core.tree import Node
-from rksc_tot.engine.base import Account, Completion, Engine, GenerateRequest, LabelRequest
+from rksc_tot.engine.base import Account, Completion, Engine, GenerateRequest, LabelRequest, Sampling
 from rksc_tot.search import Search
-from rksc_tot.search.thoughts.expansion import sampling_of
+from rksc_tot.search.thoughts.expansion import accepts_truncated, boundary_of, most_tokens, sampling_of
 from rksc_tot.search.validation import question_fault
+
+THOUGHTS = 3  # sampled to show where they end
+REPLY = 12  # tokens of the reply to a question that is shown
 
 
 @dataclass(frozen=True)
@@ -33,24 +37,34 @@ class ModelCheck:
         task = self.found.task
         try:
             with calling_user_code("the engine", RkscTotError):
-                completion = self._completion(problem, prompt)
+                completions = self._completions(problem, prompt)
         except (RkscTotError, UserCodeError) as error:
             self.found.report("error", "sample", str(error))
             return None
+        completion = completions[0]
         if completion.finish == "eos" and not completion.text.strip():
             ended = (
                 "the model ended its text right after the prompt: end the prompt in the middle of a line or sentence"
             )
             self.found.report("missing", "sample", ended)
             return None
-        if completion.finish == "length" and not task.accept_truncated:
-            limit = f"max_thought_tokens {task.max_thought_tokens}"
+        if completion.finish == "length" and not accepts_truncated(task):
+            limit, setting = f"max_thought_tokens {task.max_thought_tokens}", "thoughts" if task.thoughts else "stop"
             self.found.report(
-                "missing", "sample", f"{shown(completion.text)} was cut off at {limit}: raise it, or correct stop"
+                "missing", "sample", f"{shown(completion.text)} was cut off at {limit}: raise it, or correct {setting}"
             )
         else:
             self.found.report("ok", "sample", f"the model wrote {shown(completion.text)} ({completion.finish})")
+        if task.mode == "sample":
+            self._tell_apart([SampledText(each.text, each.finish) for each in completions for _ in each.branches])
         return completion.text
+
+    def _tell_apart(self, samples: list[SampledText]) -> None:
+        """Show the sampled thoughts, and report whether the task's boundary tells them apart."""
+        task = self.found.task
+        advice = advise(boundary_of(task), samples, most_tokens(task))
+        texts = tuple(f"{sample.text} ({sample.finish})" for sample in samples)
+        self.found.report("ok" if advice.works else "missing", "sampled thoughts", advice.message, texts)
 
     def followed(self, problem: Any) -> Path | None:
         """The model's greedy path; None if it is not a solution or the task has errors."""
@@ -115,23 +129,29 @@ class ModelCheck:
         if scores is not None and (scores.outside or 0.0) > 0.5:
             outside = scores.outside_of(question.labels)
             advice = "word the question so that a label comes next; on a chat model give it as messages"
-            self.found.report("missing", "question", f"{outside}: {advice}")
+            greedy = Sampling(temperature=0)
+            reply = GenerateRequest(node._handle, stream_keys([0], "reply"), greedy, REPLY, suffix=question.text)
+            [[wanted]] = await search.engine.generate([reply], search.account)
+            self.found.report("missing", "question", f"{outside}: {advice}", (f"it wrote {wanted.text!r}",))
 
-    def _completion(self, problem: Any, prompt: Any) -> Completion:
-        task, account = self.found.task, Account()
+    def _completions(self, problem: Any, prompt: Any) -> list[Completion]:
+        """Sampled thoughts after the prompt; the first one is that of the first branch."""
+        task, account, boundary = self.found.task, Account(), boundary_of(self.found.task)
         handle = self.engine.open(prompt, account)
         try:
             request = GenerateRequest(
                 handle,
-                stream_keys([0], "check_task", str(problem)),
+                stream_keys(range(THOUGHTS), "check_task", str(problem)),
                 sampling_of(task, {}),
-                task.max_thought_tokens,
-                tuple(task.stop),
-                task.keep_stop,
-                task.skip_blank,
+                most_tokens(task),
+                boundary.stop,
+                boundary.keep_stop,
+                boundary.skip_blank,
+                boundary.rule,
             )
-            [[completion]] = run_async(self.engine.generate([request], account))
-            self.engine.release(completion.handle)
+            [completions] = run_async(self.engine.generate([request], account))
+            for completion in completions:
+                self.engine.release(completion.handle)
         finally:
             self.engine.release(handle)
-        return completion
+        return completions

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal
 
+from rksc_tot.core.task.boundary import Boundary
+
 Message = dict[str, str]  # {"role": "user", "content": "…"}
 Prompt = str | Sequence[Message]
 ThoughtFinish = Literal["stop", "eos", "length"]
@@ -82,6 +84,8 @@ class Task:
 
     * ``name``: name in reports.
     * ``stop``: strings that end a thought. ``keep_stop``: whether the stop string stays on the path.
+    * ``thoughts``: where a thought ends, in place of ``stop``, ``keep_stop`` and ``skip_blank``: a
+      :class:`~rksc_tot.core.task.boundary.Boundary` or its name, such as ``paragraphs``, ``numbered`` or ``sentences:2``.
     * ``skip_blank``: whether stop strings at the beginning of a thought are skipped, such as a chat model's blank line before
       its first word. Skipped tokens stay on the path and count as sampled. False: a stop string at the beginning ends the
       thought, which is then empty.
@@ -100,6 +104,7 @@ class Task:
     stop: Sequence[str] = ("\n",)
     keep_stop: bool = True
     skip_blank: bool = True
+    thoughts: Boundary | str | None = None
     end_completes: bool = True
     max_thought_tokens: int = 128
     max_thoughts: int = 8

@@ -12,6 +12,7 @@ from rksc_tot.core.errors import ConfigError
 from rksc_tot.core.plugins.settings import Settings
 from rksc_tot.core.plugins.user_code import shown
 from rksc_tot.core.task import Prompt
+from rksc_tot.core.task.boundary import StopRule
 from rksc_tot.policies.early_exit.cgee import ExitRule, RivalStop
 
 Finish = Literal["stop", "eos", "length", "budget", "rival"]
@@ -49,6 +50,8 @@ class GenerateRequest:
     keep_stop
         Whether the stop string stays on the path. If so, a branch that ends with end of text (``eos``) is closed with the first
         stop string, so that the next thought begins like any other.
+    rule
+        A further rule that ends a branch, where stop strings cannot.
     skip_blank
         Whether stop strings at the start of a branch, and white space between them, are skipped. Their tokens stay on the path
         and count as sampled; the text begins after them.
@@ -69,6 +72,7 @@ class GenerateRequest:
     stop: tuple[str, ...] = ()
     keep_stop: bool = True
     skip_blank: bool = False
+    rule: StopRule | None = None
     suffix: Prompt | None = None
     states: bool = False
     rivals: RivalStop | None = None
@@ -83,6 +87,13 @@ class GenerateRequest:
         strings: Any = self.stop
         if not isinstance(strings, tuple) or not all(isinstance(string, str) and string for string in strings):
             raise ConfigError(f"stop strings are {self.stop!r}", hint="give a tuple of strings that are not empty")
+
+    @property
+    def ending(self) -> str:
+        """The text that closes a branch that ended with end of text; empty without ``keep_stop``."""
+        if not self.keep_stop:
+            return ""
+        return self.stop[0] if self.stop else self.rule.ending if self.rule is not None else ""
 
 
 class Completion(NamedTuple):

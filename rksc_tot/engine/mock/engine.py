@@ -225,22 +225,24 @@ class MockEngine:
         """The sampled text, the text of the completion, the text kept on the path, and the reason of the end."""
         room = math.inf if self._context is None else self._context - len(context)
         longest = int(min(len(raw) + 1, request.max_tokens, room))
-        end = find_end(raw, 0, request.stop, request.skip_blank)
+        end = find_end(raw, 0, request.stop, request.skip_blank, request.rule)
         text, stop = (raw, "") if end is None else (raw[: end[0]], raw[end[0] : end[1]])
         begin = leading_stops(text, request.stop) if request.skip_blank else 0
-        wanted = len(text) + len(stop) if stop else len(text) + 1  # the end-of-sequence token is drawn, too
+        wanted = (
+            len(raw) + 1 if end is None else _decided(raw, end[1], request)
+        )  # the end-of-sequence token is drawn, too
         late, most = account.late, min(wanted, longest)
         if request.suffix is None:
-            fed = context + (text + stop)[: most - 1]
+            fed = context + raw[: most - 1]
             if (missing := len(fed) - request.handle.kept.fitting(fed, account, needed)) > 0:
                 account.kv_short = True
                 most -= missing
         granted = 0 if late else account.take(most)
         if granted == wanted:
-            close = stop or (*request.stop, "")[0]  # a stop string closes a thought that ended its text
+            close = request.ending if end is None else stop  # a stop string closes a thought that ended its text
             kept = text + close if request.keep_stop else text
-            return text + stop, text[begin:], kept, "stop" if stop else "eos"
-        part = (text + stop)[:granted]
+            return raw[:wanted], text[begin:], kept, "eos" if end is None else "stop"
+        part = raw[:granted]
         return part, part[begin:], part, "length" if granted == longest and not late else "budget"
 
     def _ask(self, request: LabelRequest, account: Account) -> LabelScores | None:
@@ -310,6 +312,13 @@ class MockEngine:
             raise ContextOverflow(
                 f"{length} tokens leave no room in a context of {self._context}", hint="shorten the prompt or the path"
             )
+
+
+def _decided(raw: str, end: int, request: GenerateRequest) -> int:
+    """The number of characters after which the end of a thought is known. A rule may have to read on after the ``end``."""
+    ends = range(end, len(raw))
+    found = (n for n in ends if find_end(raw[:n], 0, request.stop, request.skip_blank, request.rule) is not None)
+    return next(found, len(raw))
 
 
 class _NotKept:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from rksc_tot.core.task.boundary import StopRule
+
 
 class Cut(NamedTuple):
     """A cut after ``kept`` whole tokens and ``rest``, the kept part of the token that the cut divides."""
@@ -31,8 +33,19 @@ def leading_stops(text: str, stop: Sequence[str]) -> int:
     return begin
 
 
-def find_end(text: str, searched: int, stop: Sequence[str], skip_blank: bool) -> tuple[int, int] | None:
-    """The stop string that ends a thought, as in :func:`find_stop`. ``skip_blank``: skip stop strings at the start."""
+def find_end(
+    text: str, searched: int, stop: Sequence[str], skip_blank: bool, rule: StopRule | None = None
+) -> tuple[int, int] | None:
+    """Start and end of the separator that ends a thought: of the earlier one of a stop string and of what ``rule`` finds.
+
+    Stop strings are found as in :func:`find_stop`. ``skip_blank``: skip stop strings at the start.
+    """
+    by_string = _string_end(text, searched, stop, skip_blank)
+    by_rule = None if rule is None else rule.find(text)
+    return min(by_string, by_rule) if by_string and by_rule else by_string or by_rule
+
+
+def _string_end(text: str, searched: int, stop: Sequence[str], skip_blank: bool) -> tuple[int, int] | None:
     found = find_stop(text, searched, stop)
     if found is None or not skip_blank or found[0] >= (begin := leading_stops(text, stop)):
         return found

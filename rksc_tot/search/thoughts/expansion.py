@@ -10,6 +10,7 @@ from rksc_tot.core.errors import ContextOverflow
 from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code, shown
 from rksc_tot.core.seeds import stream_keys
 from rksc_tot.core.task import Path, Task, ThoughtFinish
+from rksc_tot.core.task.boundary import Boundary
 from rksc_tot.core.tree import Node
 from rksc_tot.engine.base import Account, Completion, Engine, Finish, GenerateRequest, Sampling
 from rksc_tot.search.approximate.approximations import Approximations
@@ -56,6 +57,29 @@ def sampling_of(default: Task | Sampling, given: Mapping[str, Any]) -> Sampling:
         If a value is out of range.
     """
     return Sampling(**{**{name: getattr(default, name) for name in Sampling.model_fields}, **given})
+
+
+def boundary_of(task: Task) -> Boundary:
+    """Where a thought of the task ends: by ``task.thoughts``, else by its stop strings.
+
+    Raises
+    ------
+    ConfigError
+        If ``task.thoughts`` is not a boundary.
+    """
+    if task.thoughts is None:
+        return Boundary("stop", tuple(task.stop), keep_stop=task.keep_stop, skip_blank=task.skip_blank)
+    return task.thoughts if isinstance(task.thoughts, Boundary) else Boundary.of(task.thoughts)
+
+
+def most_tokens(task: Task) -> int:
+    """The most tokens of a thought."""
+    return boundary_of(task).tokens or task.max_thought_tokens
+
+
+def accepts_truncated(task: Task) -> bool:
+    """Whether a thought that a token limit cut off is kept."""
+    return task.accept_truncated or boundary_of(task).tokens is not None
 
 
 @dataclass(frozen=True)
@@ -141,14 +165,16 @@ class ThoughtGenerator:
                 return Fault(f"propose_prompt {fault}")
         early_exit = self.approximations.early_exit
         names = (*self.names, node.branch, *([f"round {round}"] if round else []))
+        boundary = boundary_of(task)
         return GenerateRequest(
             handle=start.handle,
             streams=stream_keys(range(1) if proposing else start.branches, *names),
             sampling=sampling,
-            max_tokens=task.max_thought_tokens * (k if proposing else 1),
-            stop=tuple(task.propose_stop if proposing else task.stop),
-            keep_stop=task.keep_stop,
-            skip_blank=task.skip_blank,
+            max_tokens=most_tokens(task) * (k if proposing else 1),
+            stop=tuple(task.propose_stop) if proposing else boundary.stop,
+            keep_stop=boundary.keep_stop,
+            skip_blank=boundary.skip_blank,
+            rule=None if proposing else boundary.rule,
             suffix=suffix,
             states=self.approximations.sibling_merging is not None and not proposing,
             rivals=None if proposing or early_exit is None else early_exit.rivals(node),
@@ -210,16 +236,16 @@ class ThoughtGenerator:
 
     def _cut_off(self, finish: Finish) -> str | None:
         """Why a truncated thought is rejected; None if it is not truncated, or the task accepts truncated thoughts."""
-        if self.task.accept_truncated or finish not in ("length", "budget"):
+        if accepts_truncated(self.task) or finish not in ("length", "budget"):
             return None
-        most = self.task.max_thought_tokens
-        return (
-            CUT_BY_BUDGET if finish == "budget" else f"cut off at max_thought_tokens {most} - raise it, or correct stop"
-        )
+        if finish == "budget":
+            return CUT_BY_BUDGET
+        setting = "stop" if self.task.thoughts is None else "thoughts"
+        return f"cut off at max_thought_tokens {self.task.max_thought_tokens} - raise it, or correct {setting}"
 
     @property
     def _ending(self) -> str:
-        return self.task.stop[0] if self.task.keep_stop and self.task.stop else ""
+        return boundary_of(self.task).ending
 
 
 def _branch(number: int, round: int) -> str:

@@ -220,7 +220,8 @@ class BranchingJob(Job):
             written = group.written if last else group.written.fork()
             heir = BranchGroup(group.tip, branches, written, [*group.logprobs, logprob], group.exact)
             searched = written.push(token)
-            if stop := find_end(written.text, searched, self.request.stop, self.request.skip_blank):
+            asked = self.request
+            if stop := find_end(written.text, searched, asked.stop, asked.skip_blank, asked.rule):
                 self.stop(heir, *stop)
                 if heir.tail is None:
                     continue

@@ -152,9 +152,9 @@ class Generation(BranchingJob):
 
     def _closing(self, written: int) -> list[int]:
         """Tokens of the stop string that closes a thought after end of text; empty without ``keep_stop`` or without room."""
-        if self.scratch_from is not None or not (self.request.keep_stop and self.request.stop):
+        if self.scratch_from is not None or not self.request.ending:
             return []
-        ids = self.tokenizer.continuation(self.request.stop[0])
+        ids = self.tokenizer.continuation(self.request.ending)
         return ids if self.base.end + written + len(ids) <= self.context else []
 
     # -- drafts ------------------------------------------------------------------------------------------------------
