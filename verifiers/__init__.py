@@ -1,10 +1,21 @@
 """Verifiers, which score nodes."""
 
 from rksc_tot.verifiers.base import VERIFIERS, Verifier
+from rksc_tot.verifiers.checks.unit_tests import UnitTests
 from rksc_tot.verifiers.function import FunctionVerifier, verifier
 from rksc_tot.verifiers.language_model.lm_value import LMValue
 from rksc_tot.verifiers.language_model.lm_vote import LMVote
 from rksc_tot.verifiers.likelihood import Likelihood
 from rksc_tot.verifiers.random import RandomScores
 
-__all__ = ["VERIFIERS", "FunctionVerifier", "LMValue", "LMVote", "Likelihood", "RandomScores", "Verifier", "verifier"]
+__all__ = [
+    "VERIFIERS",
+    "FunctionVerifier",
+    "LMValue",
+    "LMVote",
+    "Likelihood",
+    "RandomScores",
+    "UnitTests",
+    "Verifier",
+    "verifier",
+]

@@ -96,6 +96,7 @@ VERIFIERS: Registry[Verifier] = Registry(
         "lm_value": "rksc_tot.verifiers.language_model.lm_value:LMValue",
         "lm_vote": "rksc_tot.verifiers.language_model.lm_vote:LMVote",
         "random": "rksc_tot.verifiers.random:RandomScores",
+        "unit_tests": "rksc_tot.verifiers.checks.unit_tests:UnitTests",
     },
     function_hint="put @verifier above the function",
 )

@@ -13,7 +13,10 @@ from rksc_tot.verifiers import VERIFIERS
 
 @pytest.fixture(params=VERIFIERS.names())
 def verifier(request):
-    return VERIFIERS.make(request.param)
+    verifier = VERIFIERS.make(request.param)
+    if missing := request.param == "unit_tests" and verifier.sandbox.guarantees().missing:
+        pytest.skip(f"the sandbox cannot hold {missing}")
+    return verifier
 
 
 def make_search(verifier, prompt="go\n", writer=None, **options):
@@ -24,7 +27,7 @@ def make_search(verifier, prompt="go\n", writer=None, **options):
     )
     writer = writer or (lambda text, rng: f"{rng.getrandbits(40)}\n")
     labeller = lambda text, question, labels: {label: 0.1 * (i + 1) for i, label in enumerate(labels)}  # noqa: E731
-    return Search(task, "p", MockEngine(writer, labeller), verifier, **options)
+    return Search(task, {"tests": [["1 + 1", 2]]}, MockEngine(writer, labeller), verifier, **options)
 
 
 def test_it_has_a_name_and_a_summary(verifier):

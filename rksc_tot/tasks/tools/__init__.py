@@ -1,0 +1,1 @@
+"""Example tasks with a tool: code with unit tests, and problems with a calculator."""

@@ -1,0 +1,1 @@
+"""Verifiers that check a thought by a rule or a program, without a model."""
