@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Protocol
 
 from torch import Tensor
 
@@ -11,7 +12,7 @@ from rksc_tot.engine.base import Account, LabelRequest, LabelScores
 from rksc_tot.engine.jobs.job import Job
 from rksc_tot.engine.jobs.layer_readers import LayerQuestion
 from rksc_tot.engine.jobs.sampler import Logits
-from rksc_tot.engine.tokenization.label_trie import LabelTrie, Prefix
+from rksc_tot.engine.tokenization.label_trie import LogProbabilities, Prefix
 from rksc_tot.policies.early_exit.cgee import Reading
 
 SHOWN = 3  # likeliest tokens that are reported where most of the probability is outside the labels
@@ -49,6 +50,46 @@ class Distribution(Job):
         return logits.logprobs(row)
 
 
+class Labels(Protocol):
+    """How the probabilities of labels are read: from their spellings, or from the classes of a head.
+
+    :class:`~rksc_tot.engine.tokenization.label_trie.LabelTrie` reads spellings.
+    """
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The labels, in the order of the request."""
+        ...
+
+    @property
+    def question(self) -> list[int]:
+        """Tokens of the question; the labels are read at their end."""
+        ...
+
+    @property
+    def nodes(self) -> Sequence[Prefix]:
+        """Tokens after the question at whose ends a distribution is needed, parents first."""
+        ...
+
+    @property
+    def first(self) -> tuple[tuple[int, ...], ...]:
+        """For each label, the columns of the distribution after the question that belong to it."""
+        ...
+
+    @property
+    def flat(self) -> bool:
+        """Whether one distribution is enough to read all labels."""
+        ...
+
+    def read(self, logprobs: LogProbabilities) -> tuple[list[float], float]:
+        """Probabilities of the labels, not normalised, and of anything else."""
+        ...
+
+    def likeliest(self, logprobs: LogProbabilities, most: int) -> list[tuple[Prefix, float]]:
+        """The likeliest first tokens of any answer, at most ``most``, with their probabilities."""
+        ...
+
+
 class Labelling(Distribution):
     """One :class:`LabelRequest`.
 
@@ -59,7 +100,7 @@ class Labelling(Distribution):
     Attributes
     ----------
     trie
-        The spellings of the labels, as tokens after the question.
+        How the labels are read, as spellings after the question.
     layers
         Decoder layers of the model.
     decode
@@ -81,7 +122,7 @@ class Labelling(Distribution):
         account: Account,
         prompt_end: int,
         request: LabelRequest,
-        trie: LabelTrie,
+        trie: Labels,
         layers: int,
         decode: Callable[[Sequence[int]], str],
     ) -> None:

@@ -1,8 +1,9 @@
 """The logit lens: next-token probabilities from the hidden states after any layer.
 
 ``softmax(shape(norm(h_l) @ W_U[labels] + b))``: final norm, output embedding restricted to the labels, and the model's changes of
-logits (soft-cap, scale). The parts are found by one run of the model. They are proved by comparison: after the last layer the
-lens must give the model's own logits.
+logits (soft-cap, scale). On a reward model the head takes the place of the output embedding, and its classes that of tokens. The
+parts are found by one run of the model. They are proved by comparison: after the last layer the lens must give the model's own
+logits.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ class LogitLens:
 
         Summed row by row in float32 at least, since the last bits of a matrix product depend on its number of rows.
         """
+        if not hasattr(self._head, "weight"):  # a head of several layers
+            return self.all_logits(hidden)[:, list(ids)]
         weight, bias = self._head.weight[ids], getattr(self._head, "bias", None)
         wide = torch.promote_types(hidden.dtype, torch.float32)
         summed = (self._norm(hidden)[:, None, :].to(wide) * weight.to(wide)).sum(-1)
@@ -41,8 +44,10 @@ class LogitLens:
 
     def all_logits(self, hidden: Tensor) -> Tensor:
         """Logits ``[n, V]`` of all tokens, computed in the same way."""
-        weight, bias = self._head.weight, getattr(self._head, "bias", None)
         rows = self._norm(hidden).split(1)
+        if not hasattr(self._head, "weight"):
+            return self._shape(torch.cat([self._head(row) for row in rows]))
+        weight, bias = self._head.weight, getattr(self._head, "bias", None)
         return self._shape(torch.cat([nn.functional.linear(row, weight, bias) for row in rows]))
 
     def probabilities(self, hidden: Tensor, labels: Sequence[Sequence[int]]) -> Tensor:
@@ -61,7 +66,7 @@ def find_lens(model: PreTrainedModel, ids: list[int]) -> LogitLens:
         If the parts of the lens are not found, or do not give the model's logits.
     """
     layers, head = _decoder_layers(model), model.get_output_embeddings()
-    if not isinstance(head, nn.Module) or not hasattr(head, "weight"):
+    if not isinstance(head, nn.Module):
         raise UnsupportedModel("no logit lens: the model has no output embedding")
     inside = {module for layer in layers for module in layer.modules()}
     seen: dict[str, Tensor] = {}

@@ -26,14 +26,22 @@ class TextTokenizer:
     its pieces are tokenised separately. Other text is tokenised unchanged. (The tokenizer's option ``split_special_tokens`` is
     not used, since it changes the tokenizer's state, which other threads may use at the same time.)
 
+    Parameters
+    ----------
+    raw
+        The model's tokenizer.
+    markers
+        Further names that are cut as those of control tokens are.
+
     Attributes
     ----------
     raw
         The model's tokenizer.
     """
 
-    def __init__(self, raw: PreTrainedTokenizerBase) -> None:
+    def __init__(self, raw: PreTrainedTokenizerBase, markers: Sequence[str] = ()) -> None:
         self.raw = raw
+        self._markers = markers
 
     def decode(self, ids: Sequence[int]) -> str:
         """Exact text of tokens: control tokens are shown, spaces are not cleaned up."""
@@ -88,7 +96,9 @@ class TextTokenizer:
     def _control_names(self) -> tuple[frozenset[str], frozenset[int], re.Pattern[str]]:
         """Names of the control tokens, their lengths, and a pattern for their first characters."""
         added = (token.content for token in self.raw.added_tokens_decoder.values() if token.special)
-        names = frozenset(name for name in map(str, [*self.raw.all_special_tokens, *added]) if len(name) > 1)
+        names = frozenset(
+            name for name in map(str, [*self.raw.all_special_tokens, *added, *self._markers]) if len(name) > 1
+        )
         first = re.compile("|".join(sorted({re.escape(name[0]) for name in names})) or "(?!)")
         return names, frozenset(map(len, names)), first
 

@@ -27,6 +27,8 @@ class KVHandle:
         The chat messages of the prompt; None: plain text.
     prompt_end
         Number of tokens of the prompt.
+    start
+        Number of tokens of the path that this one was extended from; 0 for a prompt.
     place
         The segment of the prefix tree that ends the path. None until the engine thread has added the path.
     prompt
@@ -37,7 +39,7 @@ class KVHandle:
         Hidden states ``[L, H]`` of the row that predicts the end of a thought, if generated with ``states``; else None.
     """
 
-    __slots__ = ("length", "messages", "place", "prompt", "prompt_end", "released", "states", "thread")
+    __slots__ = ("length", "messages", "place", "prompt", "prompt_end", "released", "start", "states", "thread")
 
     def __init__(
         self,
@@ -48,6 +50,7 @@ class KVHandle:
         *,
         place: Segment | None = None,
         prompt: bool = False,
+        start: int = 0,
         states: Tensor | None = None,
     ) -> None:
         self.thread = thread
@@ -56,6 +59,7 @@ class KVHandle:
         self.prompt_end = prompt_end
         self.place = place
         self.prompt = prompt
+        self.start = start
         self.released = False
         self.states = states
 

@@ -128,7 +128,8 @@ class KVEngine:
 
     def _extend(self, handle: KVHandle, ids: Sequence[int]) -> KVHandle:
         """A handle for the path continued by these tokens."""
-        longer = KVHandle(self.engine_thread, handle.length + len(ids), handle.messages, handle.prompt_end)
+        end, start = handle.length + len(ids), handle.length
+        longer = KVHandle(self.engine_thread, end, handle.messages, handle.prompt_end, start=start)
 
         def place() -> None:
             longer.place = self.cache.walk(handle.segment, ids)

@@ -1,0 +1,1 @@
+"""Engines of reward models: a backbone with a head that reads steps."""
