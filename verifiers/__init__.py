@@ -1,6 +1,6 @@
 """Verifiers, which score nodes."""
 
-from rksc_tot.verifiers.base import VERIFIERS, Verifier
+from rksc_tot.verifiers.base import VERIFIERS, PathView, Verifier
 from rksc_tot.verifiers.checks.unit_tests import UnitTests
 from rksc_tot.verifiers.function import FunctionVerifier, verifier
 from rksc_tot.verifiers.language_model.lm_value import LMValue
@@ -14,6 +14,7 @@ __all__ = [
     "LMValue",
     "LMVote",
     "Likelihood",
+    "PathView",
     "RandomScores",
     "UnitTests",
     "Verifier",

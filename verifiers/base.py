@@ -8,7 +8,7 @@ verifier needs the search: its engine, its tree, or several nodes at once. Add i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from pydantic import ConfigDict
 
@@ -16,10 +16,47 @@ from rksc_tot.core.errors import ContextOverflow, VerifierError
 from rksc_tot.core.plugins.registry import Registry
 from rksc_tot.core.plugins.settings import Settings
 from rksc_tot.core.plugins.user_code import UserCodeError
+from rksc_tot.core.task import Path
 from rksc_tot.core.tree import Node
 from rksc_tot.engine.base import LabelRequest, LabelScores
 from rksc_tot.search import Search
 from rksc_tot.search.scoring import Score
+
+
+class PathView(Path):
+    """A path as a function verifier sees it.
+
+    It is a :class:`~rksc_tot.core.task.Path`, so ``path.text``, ``path.state``, ``path[-1]`` and ``len(path)`` work. Beside them:
+
+    * ``texts``, ``states``: text and state of each thought.
+    * ``logprobs``: log-probabilities (nats) of the tokens of each thought under the model; empty for a thought that was proposed,
+      or whose text the task changed.
+    * ``finished``: whether the path is complete.
+    * ``exact``: whether no thought was generated from approximate KV.
+    """
+
+    logprobs: tuple[tuple[float, ...], ...]
+    finished: bool
+    exact: bool
+
+    @classmethod
+    def of(cls, search: Search, node: Node) -> PathView:
+        """The path of a node."""
+        view = cls(search.path(node))
+        nodes = search.tree.lineage(node)[1:]
+        view.logprobs = tuple(thought.logprobs for thought in nodes[: len(view)])
+        view.finished, view.exact = node.finished, all(thought.exact for thought in nodes)
+        return view
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The text of each thought."""
+        return tuple(thought.text for thought in self)
+
+    @property
+    def states(self) -> tuple[Any, ...]:
+        """The state of each thought."""
+        return tuple(thought.state for thought in self)
 
 
 class Verifier(Settings):
@@ -41,7 +78,7 @@ class Verifier(Settings):
         * an :class:`~rksc_tot.search.scoring.Assessment`: the score with label probabilities, exit layer and exactness, which
           the search writes to the node;
         * a VerifierError: why the node could not be scored; the node is pruned;
-        * None: the time ran out.
+        * None: the time or the tokens ran out.
 
         An exception ends the search.
         """

@@ -1,4 +1,4 @@
-"""``@verifier``: makes a verifier of a Python function of (problem, path).
+"""``@verifier``: makes a verifier of a Python function of (problem, path), or of (problem, paths) with ``batch=True``.
 
 ::
 
@@ -9,6 +9,10 @@
     @verifier(timeout=5, attempts=3, concurrency=8)
     async def judged(problem, path):
         return await ask_my_service(problem, path.text)
+
+    @verifier(batch=True)
+    def short(problem, paths):
+        return [-len(path.text) for path in paths]
 """
 
 from __future__ import annotations
@@ -18,21 +22,20 @@ import contextlib
 import contextvars
 import inspect
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any, Literal, overload
 
 from pydantic import Field
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, stop_after_attempt
 
 from rksc_tot.core.errors import VerifierError
-from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code
-from rksc_tot.core.task import Path
+from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code, shown
 from rksc_tot.core.tree import Node
 from rksc_tot.search import Search
 from rksc_tot.search.scoring import Score
-from rksc_tot.verifiers.base import Verifier
+from rksc_tot.verifiers.base import PathView, Verifier
 
-Function = Callable[[Any, Path], Any]
+Function = Callable[[Any, Any], Any]
 
 
 class FunctionVerifier(Verifier):
@@ -44,8 +47,12 @@ class FunctionVerifier(Verifier):
     Parameters
     ----------
     function : callable
-        A plain or async function. A plain one runs in a daemon thread, so a function that hangs delays neither other nodes nor
-        the end of the program.
+        A plain or async function. It gets the problem and a :class:`~rksc_tot.verifiers.base.PathView`: the path, with the
+        state and the log-probabilities of each thought. A plain one runs in a daemon thread, so a function that hangs delays
+        neither other nodes nor the end of the program.
+    batch : bool
+        Whether the function gets a list of all paths that are scored in one call, and returns a score for each: a list, an array
+        or a tensor. Timeout and attempts then apply to the whole batch; if it fails, all its nodes are pruned.
     timeout : float or None
         Seconds for each attempt. None: no limit; a plain function is then called in the event loop, which is fastest.
     attempts : int
@@ -53,20 +60,20 @@ class FunctionVerifier(Verifier):
     wait : float
         Seconds before the second attempt, doubled before each further one.
     concurrency : int or None
-        Number of nodes scored at the same time. None: 1 for a plain function, which then need not be thread-safe; 16 for an
-        async one.
+        Number of calls at the same time. None: 1 for a plain function, which then need not be thread-safe; 16 for an async one.
     on_error : {"prune", "raise"}
         Whether a node that could not be verified is pruned, or ends the search.
     """
 
     function: Function
+    batch: bool = False
     timeout: float | None = Field(30.0, gt=0)
     attempts: int = Field(1, ge=1)
     wait: float = Field(0.5, ge=0)
     concurrency: int | None = Field(None, ge=1)
     on_error: Literal["prune", "raise"] = "prune"
 
-    def __call__(self, problem: Any, path: Path) -> Any:
+    def __call__(self, problem: Any, path: Any) -> Any:
         """The function itself."""
         return self.function(problem, path)
 
@@ -78,22 +85,23 @@ class FunctionVerifier(Verifier):
         )
 
     async def score(self, search: Search, nodes: Sequence[Node]) -> Sequence[Score]:
-        """Score all nodes, ``concurrency`` at a time."""
+        """Score all nodes: in one call with ``batch``, else one node a call."""
         gate = asyncio.Semaphore(self.concurrency or (16 if self.is_async else 1))
 
-        async def ask(node: Node) -> Score:
+        async def ask(group: Sequence[Node]) -> list[Score]:
             async with gate:
-                return await self._try(search, node)
+                return await self._try(search, group)
 
-        scores = await asyncio.gather(*map(ask, nodes))
+        groups = [nodes] if self.batch else [[node] for node in nodes]
+        scores = [score for found in await asyncio.gather(*map(ask, groups)) for score in found]
         if self.on_error == "raise":
             for score in scores:
                 if isinstance(score, VerifierError):
                     raise score
         return scores
 
-    async def _try(self, search: Search, node: Node) -> Score:
-        """The function's value, the error of the last attempt, or None if the search has no time left."""
+    async def _try(self, search: Search, nodes: Sequence[Node]) -> list[Score]:
+        """The scores of one call, the error of the last attempt for each node, or None for each if no time is left."""
 
         def pause(state: RetryCallState) -> float:
             left = search.limits.seconds_left
@@ -107,23 +115,37 @@ class FunctionVerifier(Verifier):
             reraise=True,
         )
         if search.limits.late():
-            return None
-        path = search.path(node)
+            return [None] * len(nodes)
+        views = [PathView.of(search, node) for node in nodes]
         try:
-            value: Score = await attempts(self._attempt, search, path)
+            value = await attempts(self._attempt, search, views if self.batch else views[0])
         except UserCodeError as raised:
-            return self.failure(node, raised, self._tries)
+            return [self.failure(node, raised, self._tries) for node in nodes]
         except TimeoutError:
             if search.limits.late():
-                return None
-            return self.failure(node, f"no score within {self.timeout:g} s", f"{self._tries}; give it a longer timeout")
-        return value
+                return [None] * len(nodes)
+            hint = f"{self._tries}; give it a longer timeout"
+            return [self.failure(node, f"no score within {self.timeout:g} s", hint) for node in nodes]
+        return self._each(value, len(nodes)) if self.batch else [value]
+
+    def _each(self, value: Any, count: int) -> list[Score]:
+        """The scores of a batch. Raises VerifierError if the value does not have one for each path."""
+        found: list[Score] | None = None
+        if not isinstance(value, str | bytes | Mapping | Set):
+            with contextlib.suppress(UserCodeError), calling_user_code("it"):
+                found = list(value)
+        if found is None or len(found) != count:
+            raise VerifierError(
+                f"verifier {self.name!r} returned {shown(value)} for a batch of {count}",
+                hint="return a list with a score for each path, in order",
+            )
+        return found
 
     @property
     def _tries(self) -> str:
         return f"tried {'once' if self.attempts == 1 else f'{self.attempts} times'}"
 
-    async def _attempt(self, search: Search, path: Path) -> Any:
+    async def _attempt(self, search: Search, path: Any) -> Any:
         limits = [seconds for seconds in (self.timeout, search.limits.seconds_left) if seconds is not None]
         if not limits:
             return await self._call(search, path, threaded=False)
@@ -139,7 +161,7 @@ class FunctionVerifier(Verifier):
         finally:
             call.cancel()
 
-    async def _call(self, search: Search, path: Path, *, threaded: bool) -> Any:
+    async def _call(self, search: Search, path: Any, *, threaded: bool) -> Any:
         if search.limits.late():  # the call may have waited for a blocking one
             raise TimeoutError
         with calling_user_code("it", UserCodeError):
@@ -181,6 +203,7 @@ def verifier(function: Function, /) -> FunctionVerifier: ...
 def verifier(
     *,
     name: str | None = None,
+    batch: bool = False,
     timeout: float | None = 30.0,
     attempts: int = 1,
     wait: float = 0.5,
@@ -191,6 +214,8 @@ def verifier(
     function: Function | None = None, /, *, name: str | None = None, **options: Any
 ) -> FunctionVerifier | Callable[[Function], FunctionVerifier]:
     """Make a verifier of a function of (problem, path) that returns a number (higher is better), True or False.
+
+    With ``batch=True``, of a function of (problem, paths) that returns one for each path.
 
     Use it bare or with options: the fields of :class:`FunctionVerifier`. The default ``name`` is that of the function.
     """
