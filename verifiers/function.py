@@ -118,7 +118,7 @@ class FunctionVerifier(Verifier):
             return [None] * len(nodes)
         views = [PathView.of(search, node) for node in nodes]
         try:
-            value = await attempts(self._attempt, search, views if self.batch else views[0])
+            value: Any = await attempts(self._attempt, search, views if self.batch else views[0])
         except UserCodeError as raised:
             return [self.failure(node, raised, self._tries) for node in nodes]
         except TimeoutError:
