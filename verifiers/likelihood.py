@@ -16,7 +16,8 @@ class Likelihood(Verifier):
     """Likelihood: the geometric mean of the token probabilities, 0..1, of the last thought or of the whole path.
 
     It is exp(mean log-probability) at temperature 1. Proposed thoughts (``mode="propose"``) have no likelihood, as they were
-    not sampled on their own path.
+    not sampled on their own path. The reply to a closing counts with the thought that it closes, so that a path does not rank
+    higher because its answer was asked for.
     """
 
     name: str = "likelihood"
@@ -28,7 +29,9 @@ class Likelihood(Verifier):
         return [self._likelihood(search, node) for node in nodes]
 
     def _likelihood(self, search: Search, node: Node) -> Score:
-        thoughts = search.tree.lineage(node) if self.of == "path" else [node]
+        thoughts = search.tree.lineage(node)
+        if self.of == "thought":
+            thoughts = thoughts[-1 if node.closing is None else -2 :]
         logprobs = [logprob for thought in thoughts for logprob in thought.logprobs]
         if not logprobs and node.text:
             return self.failure(

@@ -212,8 +212,12 @@ async def _run(search: Search, strategy: Strategy, on_event: Callable[[Event], N
         with search.ledger.phase("total"):
             if on_event is not None:
                 search.listen(on_event)
-            await strategy.run(search)
-    except BudgetReached as reached:
+            try:
+                await strategy.run(search)
+            except BudgetReached as reached:
+                stopped = str(reached)
+            await search.ask_for_answer()
+    except BudgetReached as reached:  # raised by on_event
         stopped = str(reached)
     finally:
         search.close()

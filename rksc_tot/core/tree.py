@@ -33,6 +33,8 @@ class Node(BaseModel):
     * ``skipped``: True if the verifier was not asked; the score is then exp of the mean log-probability of its tokens.
     * ``count``: how many thoughts led here: identical texts, merged states and merged siblings.
     * ``finished``: the path is complete, not necessarily right. ``pruned``: why the node was dropped, None while it is alive.
+    * ``closing``, ``observation``: the texts around the thought that the task put on the path, as in
+      :class:`~rksc_tot.core.task.Thought`; None without one. ``tokens`` leaves out their tokens.
     * ``exact``: False if it was generated from approximate KV. ``score_exact``: False if its score was read from such KV.
     """
 
@@ -53,6 +55,8 @@ class Node(BaseModel):
     count: int = Field(1, ge=1)
     finished: bool = False
     pruned: str | None = None
+    closing: str | None = None
+    observation: str | None = None
     exact: bool = True
     score_exact: bool = True
 
@@ -62,7 +66,9 @@ class Node(BaseModel):
     @property
     def thought(self) -> Thought:
         """The thought as the task returned it; in a reloaded tree it has no state."""
-        return Thought(self.text, finish=self.finish or "stop") if self._thought is None else self._thought
+        if self._thought is not None:
+            return self._thought
+        return Thought(self.text, None, self.finish or "stop", self.closing, self.observation)
 
     @property
     def ends_parent(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from typing import Any, Protocol
 
 from rksc_tot.core.errors import TaskError
@@ -83,6 +83,16 @@ class Answers:
         depth = max(node.depth for node in nodes)
         return ranked(node for node in nodes if node.depth == depth)[0]
 
+    def best_live(self, asked: Collection[int]) -> Node | None:
+        """The best of the deepest nodes that can be closed: not pruned, not complete, not in ``asked`` (ids). None: no node."""
+        live = [
+            node
+            for node in self._tree
+            if not node.finished and node.pruned is None and node._handle is not None and node.id not in asked
+        ]
+        deepest = max((node.depth for node in live), default=0)
+        return next(iter(ranked(node for node in live if node.depth == deepest)), None)
+
     def why_none(self, rejections: Mapping[str, int]) -> str | None:
         """Why a search that ran to its end has no answer, None if the rejections explain it. After a dash: what to do next."""
         if self.count_at_depth_limit():
@@ -93,8 +103,10 @@ class Answers:
         return f"every path was pruned (node {pruned.id}: {pruned.pruned}) - let the strategy keep more nodes"
 
     def count_at_depth_limit(self) -> int:
-        """Number of thoughts that end an incomplete path of length ``max_thoughts``."""
+        """Number of thoughts that end an incomplete path of length ``max_thoughts``; 0 with a closing, which completes them."""
         most = self._task.max_thoughts
+        if self._task.closing is not None:
+            return 0
         return sum(node.count for node in self._tree if node.depth == most and not node.finished)
 
     def _value(self, node: Node) -> float | None:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Literal, NoReturn, TypeVar, get_args
 
 from rksc_tot.core.budget import Budget, BudgetReached
@@ -64,6 +65,8 @@ class Limits:
         self.stopped: str | None = None
         self._ended: str | None = None
         self._scored_in_part = False
+        self._reserves = False
+        self._reserved_nodes = 0  # of this budget, for all searches
         self._on_cut = on_cut
 
     @property
@@ -95,7 +98,8 @@ class Limits:
         if limit == "kv_bytes":
             return 0 if self.account.kv_short else math.inf
         most = getattr(self.budget, limit)
-        return math.inf if most is None else most - getattr(self.ledger, limit)
+        reserved = self._reserved_nodes if limit == "nodes" else 0
+        return math.inf if most is None else most - getattr(self.ledger, limit) - reserved
 
     def reason(self, limit: Limit) -> str:
         """The reason to report for a limit that is used up."""
@@ -160,7 +164,42 @@ class Limits:
             each.ledger.verifier_calls += len(admitted)
         return admitted
 
+    # -- the reserve for a last closing ------------------------------------------------------------------------------
+
+    def reserve(self, tokens: int) -> None:
+        """Set tokens and one node aside, as far as they are left, so that the search can end with a closing."""
+        self.account.reserve(tokens)
+        if self._left("nodes") > 0:
+            self._reserve_node(1)
+
+    @contextmanager
+    def spending_reserve(self) -> Iterator[None]:
+        """In the block, tokens and nodes come from the reserve."""
+        self._reserve_node(-1)
+        self.account.spends_reserve = True
+        try:
+            yield
+        finally:
+            self.release_reserve()
+
+    def release_reserve(self) -> None:
+        """Give the rest of the reserve back. A second call does nothing."""
+        self._reserve_node(-1)
+        self.account.release_reserve()
+
+    def _reserve_node(self, nodes: int) -> None:
+        if self._reserves == (nodes > 0):
+            return
+        self._reserves = nodes > 0
+        for each in self._both:
+            each._reserved_nodes += nodes
+
     # -- ending ------------------------------------------------------------------------------------------------------
+
+    @property
+    def ended(self) -> bool:
+        """Whether :meth:`end` was called."""
+        return self._ended is not None
 
     def cut_short(self) -> None:
         """Note that the engine or a verifier ended early, for lack of seconds, KV or tokens."""

@@ -12,7 +12,6 @@ from rksc_tot.core.budget import Budget, BudgetReached
 from rksc_tot.core.errors import ConfigError
 from rksc_tot.core.events import Added, BudgetHit, Event, Finished, Pruned
 from rksc_tot.core.ledger import Ledger
-from rksc_tot.core.plugins.user_code import shown
 from rksc_tot.core.seeds import stream_key
 from rksc_tot.core.task import Path, Prompt, Task
 from rksc_tot.core.tree import Node, ReasoningTree
@@ -23,8 +22,8 @@ from rksc_tot.search.approximate.approximations import Approximations
 from rksc_tot.search.limits import Limits
 from rksc_tot.search.scoring import Scorer, Scoring
 from rksc_tot.search.task_calls import accept_root
-from rksc_tot.search.thoughts.expansion import ThoughtGenerator, sampling_of
-from rksc_tot.search.thoughts.tree_builder import TreeBuilder
+from rksc_tot.search.thoughts.expander import Expander
+from rksc_tot.search.thoughts.expansion import sampling_of
 from rksc_tot.search.validation import Fault
 
 if TYPE_CHECKING:
@@ -93,18 +92,17 @@ class Search:
             rksc, task, problem, self.prompt, engine, self.account, self._names, self.rng, self.warn
         )
         self._on_event: Callable[[Event], None] | None = None
-        self.generator = ThoughtGenerator(
-            task, problem, engine, self.account, sampling or sampling_of(task, {}), self._names, self._approximations
-        )
         self._answers = Answers(task, problem, self.tree)
-        merging = self._approximations.sibling_merging
-        self._tree_builder = TreeBuilder(
-            task, problem, engine, self.tree, self.limits, self._answers, self._emit, merging
-        )
+        self.expander = Expander(
+            task, problem, engine, self.tree, self.limits, self._answers, self._names,
+            sampling or sampling_of(task, {}), self._approximations, self._emit,
+        )  # fmt: skip
         self._scoring = Scoring(self, verifier, engine, self.tree, self.limits, self._approximations, self._emit)
         root = self.tree.add()
         root._handle = engine.open(self.prompt, self.account)
-        self._tree_builder.register(root, root_state)
+        self.expander.builder.register(root, root_state)
+        if task.closing is not None:
+            self.limits.reserve(task.closing_tokens)
         if on_event is not None:
             self.listen(on_event)
 
@@ -123,12 +121,12 @@ class Search:
     @property
     def rejections(self) -> Counter[str]:
         """Number of thoughts that were rejected or ended a path without an answer, by reason."""
-        return self._tree_builder.rejections
+        return self.expander.builder.rejections
 
     @property
     def fault(self) -> Fault | None:
         """The first failure of the task, None if there was none."""
-        return self._tree_builder.fault or self._answers.fault
+        return self.expander.builder.fault or self._answers.fault
 
     @property
     def max_depth(self) -> int:
@@ -159,7 +157,8 @@ class Search:
         Children are in the order of ``nodes``, then of the branch that first wrote them. Rejected thoughts are counted in
         :attr:`rejections`. A thought that repeats a sibling or leads to a known state is merged: it raises the ``count`` of that
         node. If the model only ends its text, the child has an empty text. Finished nodes and nodes at ``max_depth`` get no
-        children.
+        children. With ``Task.closing``, an unfinished node at ``max_depth``, or whose path ended earlier without an answer, gets
+        the reply to the closing as its only child, which is finished.
 
         Parameters
         ----------
@@ -178,24 +177,16 @@ class Search:
         BudgetReached
             If no node or token is left in the budget.
         """
-        counts = [k] * len(nodes) if isinstance(k, int) else list(k)
-        if len(counts) != len(nodes) or any(count < 1 for count in counts):
-            raise ConfigError(f"expand needs a k of at least 1 for each of {len(nodes)} nodes, not {shown(k)}")
-        for node in nodes:
-            if node.pruned is not None:
-                raise ConfigError(f"node {node.id} cannot be expanded: it was pruned ({node.pruned})")
-        pairs = zip(nodes, counts, strict=True)
-        wanted = [pair for pair in pairs if not pair[0].finished and pair[0].depth < self.max_depth]
-        if not wanted:
-            return []
-        with self.ledger.phase("expand"):
-            admitted = [(node, self.path(node), count) for node, count in self.limits.admit_thoughts(wanted)]
-            candidates, cut = await self.generator.generate(admitted, temperature=temperature, round=round)
-            if cut:
-                self.limits.cut_short()
-            children = self._tree_builder.build(candidates, merge)
-            await self._approximations.audit(children)
-            return children
+        return await self.expander.expand(nodes, k, temperature, round, merge)
+
+    async def ask_for_answer(self) -> None:
+        """If no path has an answer, end the search with the closing of the best live path (``Task.closing``).
+
+        The tokens and the node for it are kept in reserve from the beginning, so that it fits the budget.
+        """
+        if self.task.closing is not None and not self._answered:
+            for closed in await self.expander.close_best():
+                self.finish(closed)
 
     async def rehydrate(self, nodes: Sequence[Node]) -> None:
         """Recompute the KV that a compression policy dropped from paths, so that later calls use the full KV.
@@ -301,6 +292,11 @@ class Search:
         """
         return self._answers.best()
 
+    @property
+    def _answered(self) -> bool:
+        """Whether the best path has an answer."""
+        return self.best.finished and self.answer(self.best) is not None
+
     # -- ending -------------------------------------------------------------------------------------------------------
 
     @property
@@ -313,13 +309,12 @@ class Search:
 
         Raises TaskError if the task failed on every thought, or on the answer of every complete path.
         """
-        check_task_works([self._tree_builder, self._answers], self.warn)
+        check_task_works([self.expander.builder, self._answers], self.warn)
         if self.rejections and len(self.tree) == 1 and self.limits.stopped is None:
             self.warn("rejections", all_rejected(self.rejections))
         if too_long := self._answers.count_at_depth_limit():
             self.rejections[too_deep(self.max_depth)] += too_long
-        unanswered = not self.best.finished or self.answer(self.best) is None
-        why_none = self._answers.why_none(self.rejections) if unanswered else None
+        why_none = None if self._answered else self._answers.why_none(self.rejections)
         return self.limits.stopped or why_none or stopped
 
     def warn(self, topic: str, message: str) -> None:
@@ -331,6 +326,7 @@ class Search:
     def close(self) -> None:
         """Release every handle and stop reporting events. The tree stays readable."""
         self._on_event = None
+        self.limits.release_reserve()
         self._approximations.close()
         for node in self.tree:
             self._release(node._handle)

@@ -9,7 +9,15 @@ from typing import Any
 from rksc_tot.core.errors import RkscTotError, TaskError
 from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code, error_text, shown, text_of
 from rksc_tot.core.task import Path, Prompt, Reject, Task, Thought, ThoughtFinish
-from rksc_tot.search.validation import Fault, problem_fault, prompt_fault, scalar, setting_faults, text_fault
+from rksc_tot.search.validation import (
+    Fault,
+    closing_fault,
+    problem_fault,
+    prompt_fault,
+    scalar,
+    setting_faults,
+    text_fault,
+)
 
 HINT = "run check_task for details"
 ENDED = "the model ended its text here"
@@ -21,13 +29,15 @@ END = Thought("", finish="eos")
 class AcceptedThought:
     """A thought that the task accepts.
 
-    ``path``: the path with this thought. ``finished``: whether the path is complete. ``key``: the state key of the path.
+    * ``path``: the path with this thought. ``key``: its state key.
+    * ``finished``: whether the path is complete. ``ended``: whether it ended without an answer, so that it needs a closing.
     """
 
     thought: Thought
     path: Path
     finished: bool
     key: Hashable | None
+    ended: bool = False
 
 
 def accept_thought(
@@ -81,7 +91,7 @@ def accept_root(task: Task, problem: Any) -> tuple[Prompt, AcceptedThought]:
             prompt: Prompt = task.prompt(problem)
     except UserCodeError as raised:
         raise TaskError(f"{raised} for {shown(problem)}", hint=HINT) from raised.error
-    if wrong_prompt := prompt_fault(prompt):
+    if wrong_prompt := prompt_fault(prompt) or closing_fault(task.closing, prompt):
         raise TaskError(f"the prompt for {shown(problem)} {wrong_prompt}", hint=HINT)
     found = _follow(task, problem, Path(), Thought(""))
     if isinstance(found, Fault):

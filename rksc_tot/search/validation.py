@@ -8,7 +8,7 @@ from numbers import Real
 
 from rksc_tot.core.errors import ConfigError
 from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code, shown, text_of
-from rksc_tot.core.task import Question, Task
+from rksc_tot.core.task import Prompt, Question, Task
 from rksc_tot.core.task.boundary import Boundary
 from rksc_tot.engine.base import Sampling
 
@@ -30,7 +30,7 @@ class Fault(str):
 
 def setting_faults(task: Task) -> Iterator[tuple[str, str]]:
     """The invalid settings of a task: name and message of each."""
-    for name in ("stop", "propose_stop"):
+    for name in ("stop", "propose_stop", "closing_stop"):
         stop: object = getattr(task, name)
         if isinstance(stop, str) or not isinstance(stop, Sequence) or not all(isinstance(text, str) for text in stop):
             yield name, f"{name} is {shown(stop)}, not a sequence of strings such as ('\\n',)"
@@ -38,13 +38,18 @@ def setting_faults(task: Task) -> Iterator[tuple[str, str]]:
             yield name, f"{name} {shown(tuple(stop))} holds the empty string, which ends every thought at once"
     if fault := boundary_fault(task.thoughts):
         yield "thoughts", fault
-    for name in ("max_thought_tokens", "max_thoughts"):
+    for name in ("max_thought_tokens", "max_thoughts", "closing_tokens", "observe_attempts", "observe_chars"):
         number: object = getattr(task, name)
         if not isinstance(number, int) or isinstance(number, bool) or number < 1:
             yield name, f"{name} is {shown(number)}, not a whole number of at least 1"
     for name in ("keep_stop", "skip_blank", "end_completes", "accept_truncated"):
         if not isinstance(getattr(task, name), bool):
             yield name, f"{name} is {shown(getattr(task, name))}, not True or False"
+    if task.closing is not None and (fault := prompt_fault(task.closing)):
+        yield "closing", f"closing {fault}"
+    seconds: object = task.observe_timeout
+    if seconds is not None and not (finite(seconds) or 0.0) > 0:
+        yield "observe_timeout", f"observe_timeout is {shown(seconds)}, not a number of seconds above 0, or None"
     settings: object = task.strategy_settings
     if not isinstance(settings, Mapping) or not all(isinstance(own, Mapping) for own in settings.values()):
         yield (
@@ -126,6 +131,13 @@ def prompt_fault(prompt: object) -> str | None:
         if fault := text_fault(message["role"] + message["content"]):
             return fault
     return None
+
+
+def closing_fault(closing: Prompt | None, prompt: Prompt) -> str | None:
+    """Why a closing cannot follow a prompt, as a predicate of the prompt; None if it can."""
+    if closing is None or isinstance(closing, str) or not isinstance(prompt, str):
+        return None
+    return "is plain text, which chat messages in Task.closing cannot follow: make closing a string"
 
 
 def label_fault(labels: object) -> str | None:

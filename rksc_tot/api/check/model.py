@@ -15,7 +15,8 @@ from rksc_tot.core.task import Path
 from rksc_tot.core.tree import Node
 from rksc_tot.engine.base import Account, Completion, Engine, GenerateRequest, LabelRequest, Sampling
 from rksc_tot.search import Search
-from rksc_tot.search.thoughts.expansion import accepts_truncated, boundary_of, most_tokens, sampling_of
+from rksc_tot.search.thoughts.ends import accepts_truncated, boundary_of, most_tokens
+from rksc_tot.search.thoughts.expansion import sampling_of
 from rksc_tot.search.validation import question_fault
 
 THOUGHTS = 3  # sampled to show where they end
@@ -83,7 +84,7 @@ class ModelCheck:
         search = Search(self.found.task, problem, self.engine, Likelihood())
         try:
             node = search.root
-            while not node.finished and node.depth < search.max_depth:
+            while not node.finished:
                 children = await search.expand([node], 1, temperature=0, merge=False)
                 if not children:
                     break

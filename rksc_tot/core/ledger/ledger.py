@@ -92,6 +92,10 @@ class Ledger(BaseModel, extra="forbid"):
         Thoughts that led to a state already in the tree, or were merged with a sibling.
     rejected
         Thoughts that the task refused, truncated ones included.
+    closings
+        Paths that were asked for their answer (``Task.closing``). Their replies count as sampled tokens and nodes.
+    observations
+        Texts that ``Task.observe`` put on paths. Their tokens are rows of paths; they are not sampled.
     seconds
         Wall time by phase: ``expand``, ``score``, ``total``.
     """
@@ -124,6 +128,8 @@ class Ledger(BaseModel, extra="forbid"):
     nodes: int = 0
     merged: int = 0
     rejected: int = 0
+    closings: int = 0
+    observations: int = 0
     seconds: dict[str, float] = Field(default_factory=dict)
 
     # -- booking -----------------------------------------------------------------------------------------------------

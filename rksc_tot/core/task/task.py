@@ -12,7 +12,7 @@ To parse, merge or check thoughts, write a class, such as ``rksc_tot.tasks.game2
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal
@@ -35,12 +35,23 @@ class Thought:
     * ``text``: the text on the path, without the stop string.
     * ``state``: any value that the task stores with the thought.
     * ``finish``: why the text ended, set by the search: ``stop``, at a stop string; ``eos``, at the end of the model's text;
-      ``length``, at a limit, if the task accepts truncated thoughts.
+      ``length``, at a limit, if the task accepts truncated thoughts or has a ``closing``.
+    * ``closing``: the text that asked for the answer, if this is the reply to ``Task.closing``; else None. Set by the search.
+    * ``observation``: the text that :meth:`Task.observe` put on the path after the thought; else None. Set by the search.
     """
 
     text: str
     state: Any = None
     finish: ThoughtFinish = "stop"
+    closing: str | None = None
+    observation: str | None = None
+
+    @property
+    def full_text(self) -> str:
+        """The text, after the closing that asked for it, and before the observation that follows it."""
+        asked = "" if self.closing is None else self.closing.lstrip()
+        followed = "" if self.observation is None else "\n" + self.observation.strip("\n")
+        return asked + self.text + followed
 
 
 class Path(tuple[Thought, ...]):
@@ -60,8 +71,8 @@ class Path(tuple[Thought, ...]):
 
     @property
     def text(self) -> str:
-        """All thoughts, one on each line."""
-        return "\n".join(thought.text for thought in self)
+        """All thoughts, one on each line, with closing and observations."""
+        return "\n".join(thought.full_text for thought in self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +104,12 @@ class Task:
       unless the parent is the root. False: only :meth:`is_solution` decides; it sees ``path.finish``.
     * ``max_thought_tokens``: longer thoughts are *truncated* and rejected, unless ``accept_truncated``.
     * ``max_thoughts``: depth of the tree.
+    * ``closing``: asks a path for its answer: a text that follows the path, such as ``"\\nThe answer is"``, or chat messages as
+      the next turns. None: off. A path is asked if it ends without an answer: at ``max_thoughts``, at EOS, or cut off. The
+      model's greedy reply, at most ``closing_tokens`` long and up to one of ``closing_stop``, becomes the last thought of the
+      path and completes it. It is not parsed; :meth:`answer` reads it.
+    * ``observe_timeout``, ``observe_attempts``, ``observe_chars``: limits of :meth:`observe`: seconds of one attempt (None: no
+      limit), attempts, and length of the returned text.
     * ``mode``: ``sample`` samples k continuations; ``propose`` asks for several thoughts in one reply (see
       :meth:`propose_prompt`), which ends at ``propose_stop``.
     * ``temperature``, ``top_k``, ``top_p``, ``min_p``: how thoughts are sampled.
@@ -109,6 +126,12 @@ class Task:
     max_thought_tokens: int = 128
     max_thoughts: int = 8
     accept_truncated: bool = False
+    closing: Prompt | None = None
+    closing_tokens: int = 32
+    closing_stop: Sequence[str] = ("\n",)
+    observe_timeout: float | None = 30.0
+    observe_attempts: int = 1
+    observe_chars: int = 4000
     mode: Literal["sample", "propose"] = "sample"
     propose_stop: Sequence[str] = ("\n\n",)
     temperature: float = 1.0
@@ -146,6 +169,14 @@ class Task:
         if not text.strip():
             raise Reject("the thought is empty")
         return Thought(text)
+
+    def observe(self, problem: Any, path: Path) -> str | Awaitable[str | None] | None:
+        """What a tool or an environment says after the last thought of a path; None or an empty text: nothing.
+
+        The text goes on the path after the thought, as plain text that the model did not write. May be async. The states on the
+        path are copies of its own: the method may change ``path.state``, and the new thought keeps the changed state.
+        """
+        return None
 
     def answer(self, problem: Any, path: Path) -> str | None:
         """The answer of a complete path; None if the path gives none, so that it has no vote."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -29,6 +30,10 @@ class Account:
         The account of a run of many searches; sampled tokens are taken from it as well.
     kv_short
         Whether ``kv_bytes`` cut work short; set by the engine.
+    reserved
+        Tokens that were set aside by :meth:`reserve`.
+    spends_reserve
+        Whether sampled tokens are taken from ``reserved`` only.
     """
 
     ledger: Ledger = field(default_factory=Ledger)
@@ -38,6 +43,8 @@ class Account:
     kv_rows: int = 0
     run: Account | None = None
     kv_short: bool = False
+    reserved: int = 0
+    spends_reserve: bool = False
 
     @property
     def limited(self) -> bool:
@@ -57,15 +64,45 @@ class Account:
         """Whether tokens taken from this account are taken from ``account`` too."""
         return self is account or (self.run is not None and self.run.draws_on(account))
 
+    @property
+    def available(self) -> float:
+        """Tokens that may be taken now; infinite without a limit."""
+        if self.spends_reserve:
+            return self.reserved
+        return min(
+            math.inf if self.tokens_left is None else self.tokens_left,
+            math.inf if self.run is None else self.run.available,
+        )
+
     def take(self, wanted: int) -> int:
         """Book up to ``wanted`` sampled tokens; returns how many were granted."""
-        granted = wanted if self.tokens_left is None else max(0, min(wanted, self.tokens_left))
-        if self.run is not None:
-            granted = self.run.take(granted)
-        if self.tokens_left is not None:
-            self.tokens_left -= granted
-        self.ledger.tokens_sampled += granted
+        granted = int(max(0, min(wanted, self.available)))
+        if self.spends_reserve:
+            self.reserved -= granted
+        else:
+            self._lower(granted)
+        account: Account | None = self
+        while account is not None:
+            account.ledger.tokens_sampled += granted
+            account = account.run
         return granted
+
+    def reserve(self, wanted: int) -> None:
+        """Set up to ``wanted`` tokens aside, for :attr:`spends_reserve`."""
+        granted = int(max(0, min(wanted, self.available)))
+        self._lower(granted)
+        self.reserved += granted
+
+    def release_reserve(self) -> None:
+        """Give reserved tokens back, to this account and the run's."""
+        self._lower(-self.reserved)
+        self.reserved, self.spends_reserve = 0, False
+
+    def _lower(self, tokens: int) -> None:
+        if self.tokens_left is not None:
+            self.tokens_left -= tokens
+        if self.run is not None:
+            self.run._lower(tokens)
 
 
 class Usage(NamedTuple):

@@ -63,8 +63,11 @@ class Engine(Protocol):
         """A handle for a prompt; nothing is computed yet. Raises ContextOverflow if it is longer than the context."""
         ...
 
-    def extend(self, handle: Any, text: str) -> Any:
-        """A handle for the path continued by ``text`` (tokenised as a continuation); nothing is computed yet."""
+    def extend(self, handle: Any, words: Prompt) -> Any:
+        """A handle for the path continued by a text (tokenised as a continuation) or by chat messages as the next turns.
+
+        Nothing is computed yet. Raises ContextOverflow if the path becomes longer than the context.
+        """
         ...
 
     async def generate(self, requests: Sequence[GenerateRequest], account: Account) -> list[list[Completion]]:

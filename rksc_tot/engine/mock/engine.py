@@ -106,9 +106,9 @@ class MockEngine:
         check_prompt_kv(len(text), 1, account)
         return MockHandle(text, self._kept.setdefault(id(account), MockKV(account)))
 
-    def extend(self, handle: MockHandle, text: str) -> MockHandle:
-        """A handle for the path continued by ``text``."""
-        text = self._own(handle).text + text
+    def extend(self, handle: MockHandle, words: Prompt) -> MockHandle:
+        """A handle for the path continued by a text or by chat messages."""
+        text = self._own(handle).text + render(words)
         self._check_room(len(text))
         return MockHandle(text, handle.kept)
 
@@ -189,7 +189,7 @@ class MockEngine:
         written: dict[tuple[str, str, Finish, float], list[int]] = {}
         sampled: set[str] = set()
         for branch, stream in enumerate(request.streams):
-            if not visited or account.late or account.tokens_left == 0:
+            if not visited or account.late or account.available <= 0:
                 written.setdefault(("", "", "budget", 0.0), []).append(branch)
                 continue
             rng = random.Random(stream if request.sampling.temperature else 0)

@@ -107,6 +107,14 @@ def following_tokens(tokenizer: TextTokenizer, messages: Sequence[Message] | Non
     return ids
 
 
+def turns_after(messages: Sequence[Message] | None, words: Prompt) -> Sequence[Message] | None:
+    """The chat messages before the reply that a path ends in, once ``words`` continue the path. None: plain text.
+
+    Earlier replies are placeholders, as the template only has to know that there were such turns.
+    """
+    return messages if messages is None or isinstance(words, str) else (*_with_reply(messages, "."), *words)
+
+
 def _with_reply(messages: Sequence[Message], reply: str) -> list[Message]:
     """The messages with ``reply`` as the assistant's reply, or appended to the assistant's last message."""
     if opens_reply(messages):

@@ -56,9 +56,11 @@ class PathTokenizer:
             )
         return self._known(ids)
 
-    def thought(self, text: str, length: int) -> list[int]:
-        """Tokens of a text after a path of ``length`` tokens."""
-        ids = self.tokenizer.continuation(text)
+    def continuation(self, messages: Sequence[Message] | None, words: Prompt, length: int) -> list[int]:
+        """Tokens of a text or of chat messages that continue a path; arguments as in :meth:`question`. A text may be empty."""
+        if not isinstance(words, str):
+            return self.question(messages, words, length)
+        ids = self.tokenizer.continuation(words)
         if length + len(ids) > self.context:
             raise ContextOverflow(
                 f"{length} + {len(ids)} tokens exceed the context of {self.context}", hint="propose shorter thoughts"

@@ -19,6 +19,7 @@ from rksc_tot.engine.base import (
 from rksc_tot.engine.jobs.generation.generation import Generation
 from rksc_tot.engine.jobs.label_question import Distribution, Labelling
 from rksc_tot.engine.model.info import eos_ids, vocabulary_size
+from rksc_tot.engine.tokenization.chat import turns_after
 from rksc_tot.engine.tokenization.path_tokens import PathTokenizer
 from rksc_tot.engine.transformers_engine.full_kv import AuditPaths, against_full, compared, rehydrate
 from rksc_tot.engine.transformers_engine.handle import KVHandle
@@ -73,10 +74,11 @@ class TransformersEngine(KVEngine):
             self.compression.check_prompt(len(ids))
         return self._open(ids, None if isinstance(prompt, str) else tuple(prompt), account)
 
-    def extend(self, handle: KVHandle, text: str) -> KVHandle:
-        """A handle for the path continued by ``text``."""
+    def extend(self, handle: KVHandle, words: Prompt) -> KVHandle:
+        """A handle for the path continued by a text, or by chat messages as the next turns."""
         self._check(handle)
-        return self._extend(handle, self._paths.thought(text, handle.length))
+        ids = self._paths.continuation(handle.messages, words, handle.length)
+        return self._extend(handle, ids, turns_after(handle.messages, words))
 
     # -- requests ----------------------------------------------------------------------------------------------------
 
@@ -134,10 +136,8 @@ class TransformersEngine(KVEngine):
         The states are those of the last row of a thought, which predicts its end.
         """
         self._check(handle, *others)
-        states = handle.states
-        return [
-            None if states is None or other.states is None else sigma(states, other.states, alpha) for other in others
-        ]
+        own, found = handle.states, [other.states for other in others]
+        return [None if own is None or states is None else sigma(own, states, alpha) for states in found]
 
     async def open_variant(
         self, prompt: Prompt, reference: KVHandle, rule: PromptReuse, account: Account, key: int = 0

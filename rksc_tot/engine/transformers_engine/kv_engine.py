@@ -126,10 +126,11 @@ class KVEngine:
         self.engine_thread.later(place)
         return handle
 
-    def _extend(self, handle: KVHandle, ids: Sequence[int]) -> KVHandle:
-        """A handle for the path continued by these tokens."""
+    def _extend(self, handle: KVHandle, ids: Sequence[int], messages: Sequence[Message] | None = None) -> KVHandle:
+        """A handle for the path continued by these tokens. ``messages``: its chat messages, by default those of ``handle``."""
         end, start = handle.length + len(ids), handle.length
-        longer = KVHandle(self.engine_thread, end, handle.messages, handle.prompt_end, start=start)
+        turns = handle.messages if messages is None else messages
+        longer = KVHandle(self.engine_thread, end, turns, handle.prompt_end, start=start)
 
         def place() -> None:
             longer.place = self.cache.walk(handle.segment, ids)

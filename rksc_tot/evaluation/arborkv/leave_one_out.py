@@ -79,7 +79,7 @@ async def _samples_at(search: Search, engine: TransformersEngine, tip: Tip) -> l
         stand_ins = [tip.node.model_copy() for _ in copies]
         for stand_in, copy in zip(stand_ins, copies, strict=True):
             stand_in._handle = copy
-        candidates, _ = await search.generator.generate(
+        candidates, _ = await search.expander.generator.generate(
             [(one, path, tip.k) for one in stand_ins], temperature=None, round=0
         )
         for candidate in candidates:

@@ -10,12 +10,13 @@ from rksc_tot.core.errors import ContextOverflow
 from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code, shown
 from rksc_tot.core.seeds import stream_keys
 from rksc_tot.core.task import Path, Task, ThoughtFinish
-from rksc_tot.core.task.boundary import Boundary
 from rksc_tot.core.tree import Node
 from rksc_tot.engine.base import Account, Completion, Engine, Finish, GenerateRequest, Sampling
 from rksc_tot.search.approximate.approximations import Approximations
 from rksc_tot.search.approximate.prompt_variants import Start
 from rksc_tot.search.task_calls import ENDED
+from rksc_tot.search.thoughts.closing import BRANCH, NO_REPLY, Closer
+from rksc_tot.search.thoughts.ends import accepts_truncated, boundary_of, most_tokens
 from rksc_tot.search.validation import Fault, prompt_fault
 
 CUT_BY_BUDGET = "cut off by the budget - raise it"
@@ -31,6 +32,8 @@ class CandidateThought:
     * ``handle``: the engine's handle of the path with this text, None for a proposed thought.
     * ``ending``: the stop string to append when the text is tokenised again.
     * ``exact``: False if it was generated from approximate KV.
+    * ``cut``: whether the budget cut it off. Its node is not returned by ``expand``, as no tokens are left to go on.
+    * ``closing``: the text that asked for it, if it is the reply to ``Task.closing``.
     * ``fault``: why it is rejected before the task parses it, None if it is not.
     """
 
@@ -45,6 +48,8 @@ class CandidateThought:
     handle: Any = None
     ending: str = ""
     exact: bool = True
+    cut: bool = False
+    closing: str | None = None
     fault: str | None = None
 
 
@@ -59,29 +64,6 @@ def sampling_of(default: Task | Sampling, given: Mapping[str, Any]) -> Sampling:
     return Sampling(**{**{name: getattr(default, name) for name in Sampling.model_fields}, **given})
 
 
-def boundary_of(task: Task) -> Boundary:
-    """Where a thought of the task ends: by ``task.thoughts``, else by its stop strings.
-
-    Raises
-    ------
-    ConfigError
-        If ``task.thoughts`` is not a boundary.
-    """
-    if task.thoughts is None:
-        return Boundary("stop", tuple(task.stop), keep_stop=task.keep_stop, skip_blank=task.skip_blank)
-    return task.thoughts if isinstance(task.thoughts, Boundary) else Boundary.of(task.thoughts)
-
-
-def most_tokens(task: Task) -> int:
-    """The most tokens of a thought."""
-    return boundary_of(task).tokens or task.max_thought_tokens
-
-
-def accepts_truncated(task: Task) -> bool:
-    """Whether a thought that a token limit cut off is kept."""
-    return task.accept_truncated or boundary_of(task).tokens is not None
-
-
 @dataclass(frozen=True)
 class ThoughtGenerator:
     """Generates candidate thoughts for a task with an engine.
@@ -94,6 +76,8 @@ class ThoughtGenerator:
         The sampling where a strategy sets no temperature.
     names : tuple
         Seed and problem: the beginning of every random stream's name.
+    closer : Closer
+        The nodes that are closed instead of expanded.
     approximations : Approximations
         Prompt variants for the first thoughts, merging of similar siblings, and rival stop.
     """
@@ -104,12 +88,13 @@ class ThoughtGenerator:
     account: Account
     sampling: Sampling
     names: tuple[object, ...]
+    closer: Closer
     approximations: Approximations
 
     async def generate(
         self, wanted: Sequence[tuple[Node, Path, int]], *, temperature: float | None, round: int
     ) -> tuple[list[CandidateThought], bool]:
-        """Generate for each (node, path of the node, number of thoughts).
+        """Generate for each (node, path of the node, number of thoughts). A node that is due for its closing gets that instead.
 
         Returns
         -------
@@ -124,35 +109,49 @@ class ThoughtGenerator:
         sampling = self.sampling if temperature is None else sampling_of(self.sampling, {"temperature": temperature})
         starts = [(node, path, k, start) for node, path, k in wanted for start in await self._starts(node, k)]
         asked = [self._request(node, path, k, start, sampling, round) for node, path, k, start in starts]
-        replies = iter(await self._replies([request for request in asked if isinstance(request, GenerateRequest)]))
+        try:
+            replies = iter(await self._replies([request for request in asked if isinstance(request, GenerateRequest)]))
+        finally:
+            for (*_, start), request in zip(starts, asked, strict=True):
+                if start is None and isinstance(request, GenerateRequest):
+                    self.engine.release(request.handle)
         candidates: list[CandidateThought] = []
         cut = False
         for (node, path, k, start), request in zip(starts, asked, strict=True):
             reply = next(replies) if isinstance(request, GenerateRequest) else request
-            if isinstance(reply, ContextOverflow) and node.parent is None:
+            if isinstance(reply, ContextOverflow) and node.parent is None and start is not None:
                 raise reply
             if isinstance(reply, ContextOverflow | str):
-                candidates.append(
-                    CandidateThought(node, path, "", "0", fault=reply if isinstance(reply, str) else str(reply))
-                )
+                closing = self.closer.text if start is None else None
+                candidates.append(CandidateThought(node, path, "", "0", closing=closing, fault=_text(reply)))
                 continue
             cut = cut or any(completion.finish == "budget" for completion in reply)
-            if self.task.mode == "propose":
+            if start is None:
+                candidates += self._closed(node, path, reply)
+            elif self.task.mode == "propose":
                 candidates += self._proposed(node, path, k, reply, round)
             else:
                 candidates += self._sampled(node, path, start, reply, round)
         return candidates, cut
 
-    async def _starts(self, node: Node, k: int) -> list[Start]:
+    async def _starts(self, node: Node, k: int) -> Sequence[Start | None]:
+        """Where the branches of a node start; None: the node gets its closing."""
+        if self.closer.due(node):
+            return [None]
         variants = self.approximations.prompt_variants
         if variants is None or node.parent is not None or self.task.mode == "propose":
             return [Start(node._handle, True, range(k))]
         return await variants.assign(node._handle, k)
 
     def _request(
-        self, node: Node, path: Path, k: int, start: Start, sampling: Sampling, round: int
+        self, node: Node, path: Path, k: int, start: Start | None, sampling: Sampling, round: int
     ) -> GenerateRequest | str:
-        """The request for a node, or the fault of the task that prevents it."""
+        """The request for a node, or the fault that prevents it."""
+        if start is None:
+            try:
+                return self.closer.request(node)
+            except ContextOverflow as error:
+                return str(error)
         task, suffix = self.task, None
         proposing = task.mode == "propose"
         if proposing:
@@ -197,12 +196,25 @@ class ThoughtGenerator:
             if finish == "rival" or (finish == "budget" and not tokens):  # stopped by a rival, or never started
                 self.engine.release(handle)
                 continue
-            fault = self._cut_off(finish)
             branch = _branch(start.branches[branches[0]], round)
             yield CandidateThought(
                 node, path, text, branch, len(branches), tokens, logprobs, FINISH[finish], handle,
-                ending=self._ending, exact=start.exact and exact, fault=fault,
+                ending=self._ending, exact=start.exact and exact, cut=self._withheld(finish), fault=self._cut_off(finish),
             )  # fmt: skip
+
+    def _closed(self, node: Node, path: Path, reply: Sequence[Completion]) -> Iterator[CandidateThought]:
+        """The reply to a closing. A reply that the budget cut off is dropped, unless it is that of the last closing."""
+        [completion] = reply
+        text, tokens, logprobs, finish, _, handle, exact = completion
+        if finish == "budget" and not (tokens and self.account.spends_reserve):
+            self.engine.release(handle)
+            return
+        self.account.ledger.closings += 1
+        fault = None if text.strip() else NO_REPLY
+        yield CandidateThought(
+            node, path, text, BRANCH, 1, tokens, logprobs, FINISH[finish], handle,
+            exact=exact, closing=self.closer.text, fault=fault,
+        )  # fmt: skip
 
     def _proposed(
         self, node: Node, path: Path, k: int, reply: Sequence[Completion], round: int
@@ -231,12 +243,16 @@ class ThoughtGenerator:
             finish: ThoughtFinish = "length" if last and FINISH[completion.finish] == "length" else "stop"
             yield CandidateThought(
                 node, path, piece, _branch(at, round), finish=finish,
-                ending=self._ending, exact=completion.exact, fault=fault if last else None,
+                ending=self._ending, exact=completion.exact, cut=last and self._withheld(completion.finish),
+                fault=fault if last else None,
             )  # fmt: skip
 
+    def _withheld(self, finish: Finish) -> bool:
+        return finish == "budget" and self.closer.on
+
     def _cut_off(self, finish: Finish) -> str | None:
-        """Why a truncated thought is rejected; None if it is not truncated, or the task accepts truncated thoughts."""
-        if accepts_truncated(self.task) or finish not in ("length", "budget"):
+        """Why a truncated thought is rejected; None if it is not truncated, accepted by the task, or can be closed."""
+        if accepts_truncated(self.task) or self.closer.on or finish not in ("length", "budget"):
             return None
         if finish == "budget":
             return CUT_BY_BUDGET
@@ -246,6 +262,10 @@ class ThoughtGenerator:
     @property
     def _ending(self) -> str:
         return boundary_of(self.task).ending
+
+
+def _text(fault: ContextOverflow | str) -> str:
+    return fault if isinstance(fault, str) else str(fault)
 
 
 def _branch(number: int, round: int) -> str:

@@ -10,13 +10,14 @@ from typing import Any
 from rksc_tot.core.errors import ContextOverflow
 from rksc_tot.core.events import Added, Merged, Rejected
 from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code
-from rksc_tot.core.task import Task
+from rksc_tot.core.task import Path, Task, Thought
 from rksc_tot.core.tree import Node, ReasoningTree
 from rksc_tot.engine.base import Engine
 from rksc_tot.search.answers import Answers
 from rksc_tot.search.approximate.sibling_merging import SiblingMerging
 from rksc_tot.search.limits import Limits
 from rksc_tot.search.task_calls import END, AcceptedThought, accept_thought
+from rksc_tot.search.thoughts.closing import Closer
 from rksc_tot.search.thoughts.expansion import CandidateThought
 from rksc_tot.search.validation import Fault
 
@@ -28,6 +29,8 @@ class TreeBuilder:
     ----------
     task, problem, engine, tree, limits, answers
         Of the search.
+    closer : Closer
+        Says which paths need a closing.
     emit : callable
         Called with the kind and the fields of every event.
     sibling_merging : SiblingMerging, optional
@@ -42,12 +45,13 @@ class TreeBuilder:
         tree: ReasoningTree,
         limits: Limits,
         answers: Answers,
+        closer: Closer,
         emit: Callable[..., None],
         sibling_merging: SiblingMerging | None = None,
     ) -> None:
         self._task, self._problem, self._engine, self._tree = task, problem, engine, tree
         self._sibling_merging = sibling_merging
-        self._limits, self._answers, self._emit = limits, answers, emit
+        self._limits, self._answers, self._closer, self._emit = limits, answers, closer, emit
         self._states: dict[tuple[Hashable, bool], Node] = {}  # by key, and whether the path is complete
         self._texts: dict[tuple[int, str, bool], Node] = {}  # by parent and text, and whether the path is complete
         self.works = False
@@ -57,14 +61,18 @@ class TreeBuilder:
         self.rejections: Counter[str] = Counter()
 
     def build(self, candidates: Iterable[CandidateThought], merge: bool) -> list[Node]:
-        """The new nodes, in the order of the candidates. Rejected and merged candidates are counted and reported as events."""
+        """The new nodes, in the order of the candidates, without those that the budget cut off.
+
+        Rejected and merged candidates are counted and reported as events.
+        """
         waiting = deque(candidates)
         try:
-            nodes = []
+            nodes: list[Node] = []
             while waiting:
-                verdict = self._judge(waiting[0], merge)
-                nodes.append(self._place(waiting.popleft(), verdict))
-            return [node for node in nodes if node is not None]
+                verdict, cut = self._judge(waiting[0], merge), waiting[0].cut
+                node = self._place(waiting.popleft(), verdict)
+                nodes += [] if node is None or cut else [node]
+            return nodes
         finally:  # only left over if a callback raised
             for candidate in waiting:
                 self._release(candidate.handle)
@@ -73,9 +81,13 @@ class TreeBuilder:
         """The accepted thought and the node to merge it into (None: a new node), or why the candidate is rejected."""
         if candidate.fault is not None:
             return candidate.fault
+        if candidate.closing is not None:
+            closed = Thought(candidate.text, candidate.path.state, candidate.finish, candidate.closing)
+            return AcceptedThought(closed, Path((*candidate.path, closed)), True, None), None
         found = accept_thought(self._task, self._problem, candidate.path, candidate.text, candidate.finish)
         if isinstance(found, str):
             return found
+        found = self._closer.judge(found, candidate.finish)
         into = self._texts.get((candidate.parent.id, found.thought.text, found.finished))
         if into is None and merge and found.key is not None:
             try:
@@ -89,7 +101,7 @@ class TreeBuilder:
         """Make a node of a candidate, merge it, or reject it. Returns the new node."""
         if isinstance(judged, Fault):
             self.fault = self.fault or judged
-        elif candidate.fault is None:
+        elif candidate.fault is None and candidate.closing is None:
             self.works = True
         if isinstance(judged, str):
             self._reject(candidate, judged)
@@ -104,7 +116,8 @@ class TreeBuilder:
         ):  # the task changed the text: the path continues with its text
             self._release(candidate.handle)
             candidate = replace(candidate, text=found.thought.text, handle=None, tokens=(), logprobs=())
-        merging = None if found.thought is END else self._sibling_merging
+        mergeable = found.thought is not END and candidate.closing is None
+        merging = self._sibling_merging if mergeable else None
         if merging and (similar := merging.most_similar(candidate.parent, found.finished, candidate.handle)):
             into, sigma = similar
             merging.merge(
@@ -136,6 +149,8 @@ class TreeBuilder:
 
     def _reject(self, candidate: CandidateThought, reason: str) -> None:
         self._release(candidate.handle)
+        if candidate.closing is not None:
+            self._closer.asked.add(candidate.parent.id)
         self._limits.ledger.rejected += candidate.count
         reason = str(reason)  # a plain str, as a Fault keeps its exception alive
         self.rejections[reason] += candidate.count
@@ -152,9 +167,15 @@ class TreeBuilder:
             logprobs=candidate.logprobs,
             finish=candidate.finish,
             finished=found.finished,
+            closing=candidate.closing,
+            count=1 if candidate.closing is None else parent.count,
             exact=parent.exact and candidate.exact,
         )
         node._thought, node._handle = None if found.thought is END else found.thought, candidate.handle
+        if found.ended:
+            self._closer.end(node)
+        if node.closing is not None:
+            self._closer.asked.add(parent.id)
         self._texts[parent.id, node.text, node.finished] = node
         self.register(node, found)
         return node

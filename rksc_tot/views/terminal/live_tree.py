@@ -84,7 +84,7 @@ class LiveTree:
         tree = Tree(plain(self.title, "bold"), guide_style="dim")
         self._grow(tree, 0, opened, best, signs, options.max_width)
         yield tree
-        yield _legend(signs, self.view.approximate)
+        yield _legend(signs, self.view)
         yield _status(self.view, signs)
 
     def _grow(self, tree: Tree, id: int, opened: set[int], best: set[int], signs: dict[str, Any], width: int) -> None:
@@ -109,6 +109,8 @@ _SIGNS: dict[str, Any] = {
     "cut": "✗",
     "more": "…",
     "about": "≈",
+    "asked": "? ",
+    "seen": "⇒",
     "long": "ellipsis",
 }
 _ASCII: dict[str, Any] = {
@@ -118,14 +120,16 @@ _ASCII: dict[str, Any] = {
     "cut": "pruned:",
     "more": "...",
     "about": "~",
+    "asked": "? ",
+    "seen": "=>",
     "long": "crop",
 }
 
 
 def _line(node: NodeView, on_best_path: bool, signs: dict[str, Any], width: int) -> Text:
-    """The line of a node: ``▶ thought  score ×count ● answer``. A long thought is cut to fit the width.
+    """The line of a node: ``▶ thought ⇒ observation  score ×count ● answer``. A long thought is cut to fit the width.
 
-    ``≈`` marks a thought that was generated, or a score that was read, from approximate KV.
+    ``?`` marks the reply to a closing. ``≈`` marks a thought that was generated, or a score that was read, from approximate KV.
     """
     rest = Text("" if node.exact else f" {signs['about']}")
     if node.score is not None:
@@ -136,17 +140,23 @@ def _line(node: NodeView, on_best_path: bool, signs: dict[str, Any], width: int)
         rest.append(f"  {signs['done']} {one_line(node.answer)}", style="bold")
     if node.pruned:
         rest.append(f"  {signs['cut']} {one_line(node.pruned)}", style="red")
-    thought = Text((signs["best"] if on_best_path else "") + (one_line(node.text) or "(empty)"))
+    text = one_line(node.text) or "(empty)"
+    if node.observation is not None:
+        text += f" {signs['seen']} {one_line(node.observation)}"
+    marks = (signs["best"] if on_best_path else "") + (signs["asked"] if node.closing is not None else "")
+    thought = Text(marks + text)
     thought.truncate(max(NARROWEST // 2, width - rest.cell_len), overflow=signs["long"])
     style = "bold green" if on_best_path else "dim" if node.pruned else ""
     line = Text(no_wrap=True, overflow=signs["long"], style=style)
     return line.append_text(thought).append_text(rest)
 
 
-def _legend(signs: dict[str, Any], approximate: bool) -> Text:
+def _legend(signs: dict[str, Any], view: TreeView) -> Text:
     meanings = [
         f"{signs['best'].strip()} best path",
-        *([f"{signs['about']} on approximate KV"] if approximate else []),
+        *([f"{signs['about']} on approximate KV"] if view.approximate else []),
+        *([f"{signs['asked'].strip()} reply to the closing"] if "closing" in view.added else []),
+        *([f"{signs['seen']} observation"] if "observation" in view.added else []),
         f"{signs['done']} answer",
         f"{signs['times']}2 reached twice",
         "pruned: dropped by the search",

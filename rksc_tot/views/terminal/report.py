@@ -17,7 +17,8 @@ from rksc_tot.views.terminal.plain_text import one_line
 
 def report(result: Result) -> RenderableType:
     """The path, the answer with its verdict, the ledger and the settings of a result."""
-    lines = [Text(one_line(f"{at}. {thought}")) for at, thought in enumerate(result.path, 1)]
+    nodes = [node for node in result.tree.lineage(result.tree[result.best])[1:] if not node.ends_parent]
+    lines = [Text(one_line(f"{at}. {node.thought.full_text}")) for at, node in enumerate(nodes, 1)]
     return Group(
         Text("path", style="bold"),
         *(lines or [Text("(no thoughts)")]),
@@ -46,6 +47,8 @@ def ledger_table(ledger: Ledger, inexact: int = 0, compression: Mapping[str, Any
         ("tokens prefilled", f"{ledger.prefill_tokens}, {ledger.distinct_tokens} distinct"),
         ("shared, exact", f"{ledger.exact_tokens} tokens, {ledger.prefill_saved:.1%} of re-prefilling"),
         *_shared(ledger),
+        *([("closings", f"{ledger.closings} paths asked for their answer")] if ledger.closings else []),
+        *([("observations", f"{ledger.observations}")] if ledger.observations else []),
         ("verifier", f"{ledger.verifier_tokens} tokens in {ledger.verifier_calls} calls"),
         *_early(ledger),
         *_compressed(ledger, compression),

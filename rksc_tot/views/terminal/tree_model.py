@@ -12,8 +12,8 @@ from rksc_tot.core.events import Added, BudgetHit, Event, Finished, Merged, Prun
 class NodeView:
     """A node of the view.
 
-    ``exact``, ``score_exact``: as in :class:`~rksc_tot.core.tree.Node`. ``below``: number of nodes, pruned nodes, rejected and
-    merged thoughts under it.
+    ``closing``, ``observation``, ``exact``, ``score_exact``: as in :class:`~rksc_tot.core.tree.Node`. ``below``: number of nodes,
+    pruned nodes, rejected and merged thoughts under it.
     """
 
     id: int
@@ -24,6 +24,8 @@ class NodeView:
     count: int = 1
     pruned: str | None = None
     answer: str | None = None
+    closing: str | None = None
+    observation: str | None = None
     exact: bool = True
     score_exact: bool = True
     below: Counter[str] = field(default_factory=Counter)
@@ -36,6 +38,8 @@ class TreeView:
         self.nodes: dict[int, NodeView] = {0: NodeView(0, None, 0, "")}
         self.children: dict[int, list[int]] = defaultdict(list)
         self.stopped = ""
+        self.added: set[str] = set()
+        """Which texts of the task are on paths: ``closing``, ``observation``."""
         self.approximate = False
         """Whether a node or a score used approximate KV."""
         self._frontier: set[int] = {0}
@@ -69,9 +73,11 @@ class TreeView:
                     return
                 parent = node.parent or 0
                 self.nodes[node.id] = NodeView(
-                    node.id, parent, node.depth, node.text, node.score, node.count, exact=node.exact
-                )
+                    node.id, parent, node.depth, node.text, node.score, node.count,
+                    closing=node.closing, observation=node.observation, exact=node.exact,
+                )  # fmt: skip
                 self.approximate |= not node.exact
+                self.added |= {name for name in ("closing", "observation") if getattr(node, name) is not None}
                 self.children[parent].append(node.id)
                 self._frontier.discard(parent)
                 self._frontier.add(node.id)

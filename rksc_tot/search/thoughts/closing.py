@@ -1,0 +1,101 @@
+"""Asks paths that end without an answer for it: ``Task.closing``."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from rksc_tot.core.seeds import stream_keys
+from rksc_tot.core.task import Prompt, Task, ThoughtFinish
+from rksc_tot.core.tree import Node
+from rksc_tot.engine.base import Engine, GenerateRequest, Sampling
+from rksc_tot.search.task_calls import AcceptedThought, read_answer
+from rksc_tot.search.thoughts.ends import accepts_truncated, boundary_of
+
+BRANCH = "closing"  # last part of the branch name of a closing thought
+NO_REPLY = "the model wrote no answer after Task.closing"
+
+
+class Closer:
+    """Says which nodes are closed next, and makes the requests. Does nothing for a task without a closing.
+
+    The path of a closed node gets the closing and the model's greedy reply as its last thought, which completes it.
+
+    Parameters
+    ----------
+    task, problem, engine
+        Of the search.
+    names : tuple
+        Seed and problem: the beginning of every random stream's name.
+
+    Attributes
+    ----------
+    asked
+        Ids of the nodes that were closed.
+    """
+
+    def __init__(self, task: Task, problem: Any, engine: Engine, names: tuple[object, ...]) -> None:
+        self._task, self._problem, self._engine, self._names = task, problem, engine, names
+        self._closing = task.closing
+        self._ended: set[int] = set()
+        self.asked: set[int] = set()
+
+    @property
+    def on(self) -> bool:
+        """Whether the task has a closing."""
+        return self._closing is not None
+
+    def judge(self, found: AcceptedThought, finish: ThoughtFinish) -> AcceptedThought:
+        """Whether a path that ends here has its answer. If not, it is not finished but ``ended``."""
+        cut_off = finish == "length" and not accepts_truncated(self._task)
+        if self._closing is None or not (found.finished or cut_off):
+            return found
+        if found.finished and read_answer(self._task, self._problem, found.path)[0] is not None:
+            return found
+        return replace(found, finished=False, ended=True)
+
+    def end(self, node: Node) -> None:
+        """Note that a path has ended without an answer, so that its node is closed and gets no other children."""
+        self._ended.add(node.id)
+
+    def due(self, node: Node) -> bool:
+        """Whether the next child of a node is its closing."""
+        if self._closing is None or node.finished or node.id in self.asked:
+            return False
+        return node.id in self._ended or node.depth >= self._task.max_thoughts
+
+    def grows(self, node: Node) -> bool:
+        """Whether a node can get children."""
+        open_end = not node.finished and node.depth < self._task.max_thoughts and node.id not in self._ended
+        return open_end or self.due(node)
+
+    def request(self, node: Node) -> GenerateRequest:
+        """The request for the reply. Its handle, the path with the closing, is the caller's to release.
+
+        Raises
+        ------
+        ContextOverflow
+            If the context has no room for the closing.
+        """
+        task = self._task
+        return GenerateRequest(
+            handle=self._engine.extend(node._handle, task.closing or ""),
+            streams=stream_keys(range(1), *self._names, node.branch, BRANCH),
+            sampling=Sampling(temperature=0.0),
+            max_tokens=task.closing_tokens,
+            stop=tuple(task.closing_stop),
+            keep_stop=boundary_of(task).keep_stop,
+            skip_blank=True,
+        )
+
+    @property
+    def text(self) -> str | None:
+        """The closing as text, as on :class:`~rksc_tot.core.task.Thought`; None without one."""
+        return closing_text(self._closing)
+
+
+def closing_text(closing: Prompt | None) -> str | None:
+    """A closing as text: chat messages are their contents, one on each line."""
+    if closing is None or isinstance(closing, str):
+        return closing
+    return "".join(f"{message['content']}\n" for message in closing)

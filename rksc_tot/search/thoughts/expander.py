@@ -1,0 +1,99 @@
+"""Expands nodes of one tree: from the nodes that a strategy chose to their new children."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rksc_tot.core.errors import ConfigError
+from rksc_tot.core.plugins.user_code import shown
+from rksc_tot.core.task import Task
+from rksc_tot.core.tree import Node, ReasoningTree
+from rksc_tot.engine.base import Engine, Sampling
+from rksc_tot.search.answers import Answers
+from rksc_tot.search.approximate.approximations import Approximations
+from rksc_tot.search.limits import Limits
+from rksc_tot.search.thoughts.closing import Closer
+from rksc_tot.search.thoughts.expansion import ThoughtGenerator
+from rksc_tot.search.thoughts.tree_builder import TreeBuilder
+
+
+class Expander:
+    """Generates thoughts and closings after nodes, and makes nodes of them.
+
+    Parameters
+    ----------
+    task, problem, engine, tree, limits, answers, sampling, approximations
+        Of the search.
+    names : tuple
+        Seed and problem: the beginning of every random stream's name.
+    emit : callable
+        Called with the kind and the fields of every event.
+
+    Attributes
+    ----------
+    generator, builder, closer
+        Its parts.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        problem: Any,
+        engine: Engine,
+        tree: ReasoningTree,
+        limits: Limits,
+        answers: Answers,
+        names: tuple[object, ...],
+        sampling: Sampling,
+        approximations: Approximations,
+        emit: Callable[..., None],
+    ) -> None:
+        self._tree, self._limits, self._answers, self._approximations = tree, limits, answers, approximations
+        self.closer = closer = Closer(task, problem, engine, names)
+        self.generator = ThoughtGenerator(
+            task, problem, engine, limits.account, sampling, names, closer, approximations
+        )
+        self.builder = TreeBuilder(
+            task, problem, engine, tree, limits, answers, closer, emit, approximations.sibling_merging
+        )
+
+    async def expand(
+        self, nodes: Sequence[Node], k: int | Sequence[int], temperature: float | None, round: int, merge: bool
+    ) -> list[Node]:
+        """The new children of nodes, see :meth:`Search.expand`."""
+        counts = [k] * len(nodes) if isinstance(k, int) else list(k)
+        if len(counts) != len(nodes) or any(count < 1 for count in counts):
+            raise ConfigError(f"expand needs a k of at least 1 for each of {len(nodes)} nodes, not {shown(k)}")
+        for node in nodes:
+            if node.pruned is not None:
+                raise ConfigError(f"node {node.id} cannot be expanded: it was pruned ({node.pruned})")
+        wanted = [
+            (node, 1 if self.closer.due(node) else count)
+            for node, count in zip(nodes, counts, strict=True)
+            if self.closer.grows(node)
+        ]
+        return await self._grow(wanted, temperature, round, merge) if wanted else []
+
+    async def close_best(self) -> list[Node]:
+        """Close the best path that can be closed, with the reserve of the budget. The new child, or no node."""
+        node = self._answers.best_live(self.closer.asked)
+        if node is None or self._limits.ended or self._limits.late():
+            return []
+        self.closer.end(node)
+        with self._limits.spending_reserve():
+            return await self._grow([(node, 1)], None, 0, False)
+
+    async def _grow(
+        self, wanted: Sequence[tuple[Node, int]], temperature: float | None, round: int, merge: bool
+    ) -> list[Node]:
+        limits = self._limits
+        with limits.ledger.phase("expand"):
+            admitted = wanted if limits.account.spends_reserve else limits.admit_thoughts(wanted)
+            asked = [(node, self._tree.path(node), count) for node, count in admitted]
+            candidates, cut = await self.generator.generate(asked, temperature=temperature, round=round)
+            if cut:
+                limits.cut_short()
+            children = self.builder.build(candidates, merge)
+            await self._approximations.audit(children)
+            return children

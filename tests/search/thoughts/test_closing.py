@@ -1,0 +1,141 @@
+"""A path that ends without an answer is asked for it (``Task.closing``)."""
+
+import pytest
+
+from rksc_tot.api.solve import solve
+from rksc_tot.core.budget import Budget
+from rksc_tot.core.errors import TaskError
+from rksc_tot.engine.mock.engine import MockEngine
+from rksc_tot.strategies import STRATEGIES
+from tests.search.mock_search import make_search, make_task, texts
+
+ASK = "\nThe answer is"
+
+
+def asked(text, rng):
+    """Digits, and 42 after the closing."""
+    return " 42\nmore" if text.endswith(ASK) else f"{rng.randrange(10)}\n"
+
+
+def closing_task(**options):
+    never = {"is_solution": lambda problem, path: False, "closing": ASK, "closing_tokens": 4, "max_thought_tokens": 8}
+    return make_task(**never | options)
+
+
+@pytest.fixture(params=STRATEGIES.names())
+def strategy(request):
+    return request.param
+
+
+def run(strategy, writer=asked, budget=None, **options):
+    engine = MockEngine(writer)
+    result = solve(closing_task(**options), "p", engine=engine, strategy=strategy, budget=budget)
+    assert engine.handles == 0
+    assert result.ledger.nodes == len(result.tree) - 1
+    return result
+
+
+def test_a_path_at_max_thoughts_ends_with_its_closing(strategy):
+    result = run(strategy)
+    best = result.tree[result.best]
+    assert (result.answer, result.stopped) == ("42", "finished")
+    assert (best.text, best.closing, best.finished, best.finish) == (" 42", ASK, True, "stop")
+    assert (best.depth, len(result.path)) == (4, 4)
+    assert result.ledger.closings == sum(node.closing is not None for node in result.tree) > 0
+    assert result.rejections == {}
+
+
+def test_a_path_that_ends_its_text_without_an_answer_is_closed(strategy):
+    def writer(text, rng):
+        return asked(text, rng) if text.endswith(ASK) else "I see"
+
+    result = run(strategy, writer, answer=lambda problem, path: path[-1].text if path[-1].closing else None)
+    assert result.answer == " 42"
+    assert result.path == ["I see", " 42"]
+    assert result.tree[result.best].parent == 1
+    assert not result.tree[1].finished
+
+
+def test_a_path_whose_end_has_an_answer_is_not_closed(strategy):
+    result = run(strategy, lambda text, rng: "so 7")
+    assert (result.answer, result.ledger.closings) == ("so 7", 0)
+
+
+def test_a_truncated_thought_is_closed_instead_of_rejected(strategy):
+    def writer(text, rng):
+        return asked(text, rng) if text.endswith(ASK) else "x" * 50
+
+    result = run(strategy, writer)
+    assert (result.answer, result.path) == ("42", ["x" * 8, " 42"])
+    assert result.rejections == {}
+
+
+def test_chains_that_share_a_node_share_its_closing_and_keep_their_votes():
+    result = run("self_consistency", lambda text, rng: asked(text, rng) if text.endswith(ASK) else "7\n")
+    assert result.ledger.closings == 1
+    assert result.tree[result.best].count == 10
+
+
+async def test_a_closed_node_is_closed_once_and_gets_no_thoughts():
+    search = make_search(asked, closing_task(depth=1))
+    level = await search.expand([search.root], 3)
+    closings = await search.expand(level, 5)
+    assert texts(closings) == [" 42"] * len(level)
+    assert [child.parent for child in closings] == [node.id for node in level]
+    assert [search.path(child)[-1].closing for child in closings] == [ASK] * len(level)
+    assert await search.expand([*level, *closings], 5) == []
+    assert search.ledger.merged == 3 - len(level)
+
+
+async def test_closings_and_thoughts_of_one_expansion_come_in_the_order_of_the_nodes():
+    def writer(text, rng):
+        return asked(text, rng) if text.endswith(ASK) else rng.choice(["1\n", "2"])
+
+    search = make_search(writer, closing_task(answer=lambda problem, path: "42" if path[-1].closing else None))
+    level = await search.expand([search.root], 9)
+    assert {node.finish for node in level} == {"stop", "eos"}
+    children = await search.expand(level, 1)
+    assert [child.parent for child in children] == [node.id for node in level]
+    assert [child.closing is not None for child in children] == [node.finish == "eos" for node in level]
+
+
+@pytest.mark.parametrize("tokens", range(1, 41))
+def test_a_token_budget_is_never_exceeded_and_leaves_room_for_one_closing(strategy, tokens):
+    result = run(
+        strategy, lambda text, rng: "42" if text.endswith(ASK) else f"{rng.randrange(10)}\n", Budget(tokens=tokens)
+    )
+    assert result.ledger.tokens_sampled <= tokens
+    assert result.answer in (("4",) if tokens == 1 else ("42",))
+
+
+@pytest.mark.parametrize("nodes", range(1, 20))
+def test_a_node_budget_is_never_exceeded_and_leaves_room_for_one_closing(strategy, nodes):
+    result = run(strategy, budget=Budget(nodes=nodes))
+    assert (result.ledger.nodes <= nodes, result.answer) == (True, "42")
+
+
+def test_a_budget_that_holds_all_work_and_the_reserve_changes_nothing(strategy):
+    free = run(strategy)
+    limited = run(strategy, budget=Budget(tokens=free.ledger.tokens_sampled + 4, nodes=free.ledger.nodes + 1))
+    assert limited.tree.to_json() == free.tree.to_json()
+    assert limited.stopped == "finished"
+
+
+def test_a_search_whose_thoughts_are_all_rejected_is_closed_at_the_root(strategy):
+    result = run(strategy, lambda text, rng: " 42\n" if text.endswith(ASK) else "\n")
+    assert (result.answer, result.path) == ("42", [" 42"])
+
+
+def test_an_empty_reply_is_a_recorded_rejection(strategy):
+    result = run(strategy, lambda text, rng: "" if text.endswith(ASK) else "7\n")
+    assert result.answer is None
+    assert result.rejections["the model wrote no answer after Task.closing"] > 0
+
+
+def test_a_closing_of_messages_needs_a_prompt_of_messages():
+    turns = [{"role": "user", "content": "And the answer?"}]
+    with pytest.raises(TaskError, match="make closing a string"):
+        make_search(asked, closing_task(closing=turns))
+    prompt = [{"role": "user", "content": "How many?"}]
+    result = run("cot", lambda text, rng: "42" if "answer?" in text else "7\n", closing=turns, prompt=lambda p: prompt)
+    assert (result.answer, result.tree[result.best].closing) == ("42", "And the answer?\n")
