@@ -45,11 +45,7 @@ def setting_faults(task: Task) -> Iterator[tuple[str, str]]:
     for name in ("keep_stop", "skip_blank", "end_completes", "accept_truncated"):
         if not isinstance(getattr(task, name), bool):
             yield name, f"{name} is {shown(getattr(task, name))}, not True or False"
-    if task.closing is not None and (fault := prompt_fault(task.closing)):
-        yield "closing", f"closing {fault}"
-    seconds: object = task.observe_timeout
-    if seconds is not None and not (finite(seconds) or 0.0) > 0:
-        yield "observe_timeout", f"observe_timeout is {shown(seconds)}, not a number of seconds above 0, or None"
+    yield from _added_text_faults(task)
     settings: object = task.strategy_settings
     if not isinstance(settings, Mapping) or not all(isinstance(own, Mapping) for own in settings.values()):
         yield (
@@ -76,6 +72,15 @@ def boundary_fault(thoughts: object) -> str | None:
     except ConfigError as error:
         return f"thoughts: {error}"
     return None
+
+
+def _added_text_faults(task: Task) -> Iterator[tuple[str, str]]:
+    """The invalid settings of the texts that a task puts on a path."""
+    if task.closing is not None and (fault := prompt_fault(task.closing)):
+        yield "closing", f"closing {fault}"
+    seconds: object = task.observe_timeout
+    if seconds is not None and not (finite(seconds) or 0.0) > 0:
+        yield "observe_timeout", f"observe_timeout is {shown(seconds)}, not a number of seconds above 0, or None"
 
 
 def problem_fault(problem: object) -> Fault | None:
