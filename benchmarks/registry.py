@@ -23,6 +23,7 @@ BENCHMARKS = {
     "prm_depth": "speed.prm_depth",
     "prompt_reuse": "quality.prompt_reuse",
     "roofline": "speed.roofline",
+    "sandbox": "quality.sandbox",
     "scale": "speed.scale",
     "throughput": "speed.throughput",
 }
