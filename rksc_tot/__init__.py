@@ -33,7 +33,7 @@ if TYPE_CHECKING:
         VerifierError,
     )
     from rksc_tot.core.ledger import Ledger
-    from rksc_tot.core.task import Path, Question, Reject, Task, Thought, function_task
+    from rksc_tot.core.task import Path, Question, Reject, Task, Thinking, Thought, function_task
     from rksc_tot.core.tree import Node, ReasoningTree
     from rksc_tot.core.version import __version__
     from rksc_tot.engine import load_engine
@@ -70,6 +70,7 @@ __all__ = [
     "Strategy",
     "Task",
     "TaskError",
+    "Thinking",
     "Thought",
     "UnsupportedModel",
     "Verifier",
@@ -110,7 +111,7 @@ _HOME = {
         "VerifierError",
     ),
     "core.ledger": ("Ledger",),
-    "core.task": ("Path", "Question", "Reject", "Task", "Thought", "function_task"),
+    "core.task": ("Path", "Question", "Reject", "Task", "Thinking", "Thought", "function_task"),
     "core.tree": ("Node", "ReasoningTree"),
     "core.version": ("__version__",),
     "engine": ("load_engine",),

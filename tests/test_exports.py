@@ -9,7 +9,7 @@ import rksc_tot
 PUBLIC = {
     "Budget", "CacheError", "Calibration", "ConfigError", "ContextOverflow", "EngineError", "Ledger",
     "MissingExtra", "MockEngine", "ModelLoadError", "Node", "Outcome", "Path", "Problem", "Question", "RKSC",
-    "ReasoningTree", "Reject", "Result", "RkscTotError", "Sampling", "Strategy", "Task", "TaskError", "Thought",
+    "ReasoningTree", "Reject", "Result", "RkscTotError", "Sampling", "Strategy", "Task", "TaskError", "Thinking", "Thought",
     "UnsupportedModel", "Verifier", "VerifierError", "asolve", "asolve_many", "astream", "calibrate", "check_task",
     "function_task", "load_engine", "read_results", "solve", "solve_many", "stream", "verifier",
 }  # fmt: skip

@@ -31,6 +31,8 @@ class Node(BaseModel):
       distribution was read, ``outside``, the probability of anything else.
     * ``layer``: after how many decoder layers the verifier's pass stopped, None if it ran all of them.
     * ``skipped``: True if the verifier was not asked; the score is then exp of the mean log-probability of its tokens.
+    * ``thinking``: the text of the thought's thinking block, ``thinking_tokens``: its sampled tokens, ``forced_close``: whether
+      the search closed it (see :class:`~rksc_tot.core.task.Thinking`).
     * ``count``: how many thoughts led here: identical texts, merged states and merged siblings.
     * ``finished``: the path is complete, not necessarily right. ``pruned``: why the node was dropped, None while it is alive.
     * ``closing``, ``observation``: the texts around the thought that the task put on the path, as in
@@ -52,6 +54,9 @@ class Node(BaseModel):
     labels: dict[str, float] = Field(default_factory=dict)
     layer: int | None = Field(None, ge=1)
     skipped: bool = False
+    thinking: str = ""
+    thinking_tokens: int = Field(0, ge=0)
+    forced_close: bool = False
     count: int = Field(1, ge=1)
     finished: bool = False
     pruned: str | None = None
@@ -62,6 +67,7 @@ class Node(BaseModel):
 
     _handle: Any = PrivateAttr(None)
     _thought: Thought | None = PrivateAttr(None)
+    _open_block: Any = PrivateAttr(None)
 
     @property
     def thought(self) -> Thought:

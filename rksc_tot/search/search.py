@@ -99,7 +99,7 @@ class Search:
         )  # fmt: skip
         self._scoring = Scoring(self, verifier, engine, self.tree, self.limits, self._approximations, self._emit)
         root = self.tree.add()
-        root._handle = engine.open(self.prompt, self.account)
+        root._handle = self.expander.generator.open(self.prompt)
         self.expander.builder.register(root, root_state)
         if task.closing is not None:
             self.limits.reserve(task.closing_tokens)

@@ -8,7 +8,7 @@ from numbers import Real
 
 from rksc_tot.core.errors import ConfigError
 from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code, shown, text_of
-from rksc_tot.core.task import Prompt, Question, Task
+from rksc_tot.core.task import Prompt, Question, Task, Thinking
 from rksc_tot.core.task.boundary import Boundary
 from rksc_tot.engine.base import Sampling
 
@@ -52,6 +52,7 @@ def setting_faults(task: Task) -> Iterator[tuple[str, str]]:
             "strategy_settings",
             f"strategy_settings is {shown(settings)}, not a mapping from strategies to settings such as {{'bfs': {{'k': 9}}}}",
         )
+    yield from _thinking_faults(task)
     if task.mode not in ("sample", "propose"):
         yield "mode", f"mode is {shown(task.mode)}, not 'sample' or 'propose'"
     for name in Sampling.model_fields:
@@ -81,6 +82,14 @@ def _added_text_faults(task: Task) -> Iterator[tuple[str, str]]:
     seconds: object = task.observe_timeout
     if seconds is not None and not (finite(seconds) or 0.0) > 0:
         yield "observe_timeout", f"observe_timeout is {shown(seconds)}, not a number of seconds above 0, or None"
+
+
+def _thinking_faults(task: Task) -> Iterator[tuple[str, str]]:
+    thinking: object = task.thinking
+    if thinking is not None and not isinstance(thinking, Thinking):
+        yield "thinking", f"thinking is {shown(thinking)}, not None or a Thinking, such as Thinking(budget=512)"
+    elif thinking is not None and task.mode == "propose":
+        yield "thinking", "thinking does not work in mode 'propose': use mode 'sample', or set thinking to None"
 
 
 def problem_fault(problem: object) -> Fault | None:

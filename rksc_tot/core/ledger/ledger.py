@@ -56,6 +56,10 @@ class Ledger(BaseModel, extra="forbid"):
         Times that a judge or a person was asked and gave no usable answer.
     proposal_tokens
         Rows of prompts for proposals, and of the replies. No path contains them.
+    thinking_tokens
+        Sampled tokens inside thinking blocks; ``tokens_sampled`` has them too.
+    forced_closes
+        Thinking blocks that the search closed, at their budget or where the model ended its text inside.
     forward_passes
         Passes with rows of this search. Several searches may share a pass.
     evicted_tokens
@@ -110,6 +114,8 @@ class Ledger(BaseModel, extra="forbid"):
     verifier_calls: int = 0
     abstentions: int = 0
     proposal_tokens: int = 0
+    thinking_tokens: int = 0
+    forced_closes: int = 0
     forward_passes: int = 0
     evicted_tokens: int = 0
     restored_tokens: int = 0
@@ -167,6 +173,11 @@ class Ledger(BaseModel, extra="forbid"):
     def book_reply(self, rows: int) -> None:
         """Book rows of a prompt for proposals, or of its reply."""
         self.proposal_tokens += rows
+
+    def book_thinking(self, tokens: int, forced: int) -> None:
+        """Book sampled tokens inside thinking blocks, and blocks that were closed by force."""
+        self.thinking_tokens += tokens
+        self.forced_closes += forced
 
     def book_answer(self, layer: int, layers: int, *, exact: bool = True) -> None:
         """Book the answer to a label question, read after ``layer`` of ``layers``, from exact KV or not."""

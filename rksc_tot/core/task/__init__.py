@@ -11,14 +11,17 @@ from rksc_tot.core.task.task import (
     ThoughtFinish,
     function_task,
 )
+from rksc_tot.core.task.thinking import Markers, Thinking
 
 __all__ = [
+    "Markers",
     "Message",
     "Path",
     "Prompt",
     "Question",
     "Reject",
     "Task",
+    "Thinking",
     "Thought",
     "ThoughtFinish",
     "function_task",

@@ -18,6 +18,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Literal
 
 from rksc_tot.core.task.boundary import Boundary
+from rksc_tot.core.task.thinking import Thinking
 
 Message = dict[str, str]  # {"role": "user", "content": "…"}
 Prompt = str | Sequence[Message]
@@ -112,6 +113,7 @@ class Task:
       limit), attempts, and length of the returned text.
     * ``mode``: ``sample`` samples k continuations; ``propose`` asks for several thoughts in one reply (see
       :meth:`propose_prompt`), which ends at ``propose_stop``.
+    * ``thinking``: how the blocks of a thinking model are bounded and read; None: the task knows no thinking blocks.
     * ``temperature``, ``top_k``, ``top_p``, ``min_p``: how thoughts are sampled.
     * ``strategy_settings``: settings of strategies for this task, by name of the strategy, such as ``{"bfs": {"k": 9}}``. They
       apply where the strategy is given by name.
@@ -134,6 +136,7 @@ class Task:
     observe_chars: int = 4000
     mode: Literal["sample", "propose"] = "sample"
     propose_stop: Sequence[str] = ("\n\n",)
+    thinking: Thinking | None = None
     temperature: float = 1.0
     top_k: int | None = None
     top_p: float = 1.0

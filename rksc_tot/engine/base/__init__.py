@@ -7,7 +7,14 @@ the work of other searches, into the same forward passes.
 
 from rksc_tot.engine.base.account import Account, Usage
 from rksc_tot.engine.base.checks import CLOSED, check_handle, check_layers, check_prompt_kv
-from rksc_tot.engine.base.engine import CompressingEngine, Engine, Handle, PromptReuseVerdict, SharingEngine
+from rksc_tot.engine.base.engine import (
+    CompressingEngine,
+    Engine,
+    Handle,
+    PromptReuseVerdict,
+    SharingEngine,
+    ThinkingEngine,
+)
 from rksc_tot.engine.base.requests import (
     Completion,
     Finish,
@@ -16,10 +23,12 @@ from rksc_tot.engine.base.requests import (
     LabelScores,
     Sampling,
 )
+from rksc_tot.engine.base.thinking import AppendedText, ThinkingFormat
 
 __all__ = [
     "CLOSED",
     "Account",
+    "AppendedText",
     "Completion",
     "CompressingEngine",
     "Engine",
@@ -31,6 +40,8 @@ __all__ = [
     "PromptReuseVerdict",
     "Sampling",
     "SharingEngine",
+    "ThinkingEngine",
+    "ThinkingFormat",
     "Usage",
     "check_handle",
     "check_layers",

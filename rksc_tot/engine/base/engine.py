@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
-from rksc_tot.core.task import Prompt
+from rksc_tot.core.task import Markers, Prompt
 from rksc_tot.engine.base.account import Account, Usage
 from rksc_tot.engine.base.requests import Completion, GenerateRequest, LabelRequest, LabelScores
+from rksc_tot.engine.base.thinking import ThinkingFormat
 from rksc_tot.policies.asks import PromptReuse
 from rksc_tot.policies.compression.base import CompressionPolicy
 
@@ -59,8 +60,11 @@ class Engine(Protocol):
         """Totals of this engine; cheap, and never waits for a pass."""
         ...
 
-    def open(self, prompt: Prompt, account: Account) -> Any:
-        """A handle for a prompt; nothing is computed yet. Raises ContextOverflow if it is longer than the context."""
+    def open(self, prompt: Prompt, account: Account, thinking: ThinkingFormat | None = None) -> Any:
+        """A handle for a prompt; nothing is computed yet. Raises ContextOverflow if it is longer than the context.
+
+        ``thinking``: the format of :meth:`ThinkingEngine.thinking_format`, for a path without a block that the prompt opens.
+        """
         ...
 
     def extend(self, handle: Any, words: Prompt) -> Any:
@@ -88,6 +92,23 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Free everything. Further calls raise EngineError."""
+        ...
+
+
+@runtime_checkable
+class ThinkingEngine(Engine, Protocol):
+    """An engine whose model may write thinking blocks."""
+
+    def thinking_format(self, prompt: Prompt, markers: Markers | None) -> ThinkingFormat:
+        """How thinking blocks are written after a prompt.
+
+        ``markers``: named by the user; None: they are read off the tokenizer and its chat template. Raises ConfigError, with what
+        was looked for, if there are none.
+        """
+        ...
+
+    def append(self, handle: Any, tokens: Sequence[int]) -> Any:
+        """A handle for the path continued by tokens; nothing is computed yet. Raises ContextOverflow as :meth:`extend`."""
         ...
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from rksc_tot.core.errors import ContextOverflow, EngineError
 from rksc_tot.core.ledger import Ledger
-from rksc_tot.core.task import Prompt
+from rksc_tot.core.task import Markers, Prompt
 from rksc_tot.engine.base import (
     CLOSED,
     Account,
@@ -24,13 +24,14 @@ from rksc_tot.engine.base import (
     LabelRequest,
     LabelScores,
     PromptReuseVerdict,
+    ThinkingFormat,
     Usage,
     check_handle,
     check_layers,
     check_prompt_kv,
 )
 from rksc_tot.engine.mock.kv import MockHandle, MockKV
-from rksc_tot.engine.mock.model import Labeller, LogitLens, MockModel, Writer, label_trie, render
+from rksc_tot.engine.mock.model import Labeller, LogitLens, MockModel, Writer, label_trie, render, thinking_format
 from rksc_tot.engine.tokenization.stops import find_end, leading_stops
 from rksc_tot.policies.early_exit.cgee import Reading
 
@@ -98,13 +99,21 @@ class MockEngine:
         """Totals of this engine; a character takes a byte."""
         return Usage(self._passes, self._rows, None, self._kv_bytes, None, 0)
 
-    def open(self, prompt: Prompt, account: Account) -> MockHandle:
+    def open(self, prompt: Prompt, account: Account, thinking: ThinkingFormat | None = None) -> MockHandle:
         """A handle for a prompt."""
         self._check_open()
-        text = render(prompt)
+        text = render(prompt) if thinking is None else "".join(map(chr, thinking.prompt))
         self._check_room(len(text))
         check_prompt_kv(len(text), 1, account)
         return MockHandle(text, self._kept.setdefault(id(account), MockKV(account)))
+
+    def thinking_format(self, prompt: Prompt, markers: Markers | None) -> ThinkingFormat:
+        """How thinking blocks are written with the named markers; by default with ``<think>`` and ``</think>``."""
+        return thinking_format(prompt, markers)
+
+    def append(self, handle: MockHandle, tokens: Sequence[int]) -> MockHandle:
+        """A handle for the path continued by tokens."""
+        return self.extend(handle, "".join(map(chr, tokens)))
 
     def extend(self, handle: MockHandle, words: Prompt) -> MockHandle:
         """A handle for the path continued by a text or by chat messages."""

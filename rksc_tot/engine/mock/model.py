@@ -7,10 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 from rksc_tot.core.errors import EngineError
 from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code
-from rksc_tot.core.task import Prompt
-from rksc_tot.engine.base import LabelRequest
+from rksc_tot.core.task import Markers, Prompt
+from rksc_tot.engine.base import AppendedText, LabelRequest, ThinkingFormat
 from rksc_tot.engine.tokenization.chat import opens_reply
 from rksc_tot.engine.tokenization.label_trie import LabelTrie, check_labels
+from rksc_tot.engine.tokenization.thinking import opened_at
 
 Writer = Callable[[str, random.Random], str | tuple[str, float]]
 Labeller = Callable[[str, Prompt, tuple[str, ...]], Mapping[str, float]]
@@ -83,3 +84,16 @@ def label_trie(request: LabelRequest) -> LabelTrie:
     check_labels(request.labels)
     question = list(map(ord, render(request.question)))
     return LabelTrie(request.labels, question, tuple((tuple(map(ord, label.strip())),) for label in request.labels), {})
+
+
+def thinking_format(prompt: Prompt, markers: Markers | None) -> ThinkingFormat:
+    """How thinking blocks are written after a prompt; a token is a character."""
+    opening, closing, *reply = markers or ("<think>", "</think>")
+    opener, closer, text = opening.strip(), closing.strip(), render(prompt)
+    at = opened_at(text, opener, closer, len(text) if isinstance(prompt, str) or opens_reply(prompt) else 0)
+    base, opened = (text, opening) if at is None else (text[:at], text[at:])
+    after = closing.partition(closer)[2] + "".join(reply)
+    parts = (opened, opening, closing + "".join(reply), after, "")
+    return ThinkingFormat(
+        opener, closer, "named", tuple(map(ord, base)), *(AppendedText(part, tuple(map(ord, part))) for part in parts)
+    )

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from rksc_tot.core.errors import EngineError
 from rksc_tot.core.task import Message, Prompt
 from rksc_tot.engine.tokenization.text import TextTokenizer
+from rksc_tot.engine.tokenization.thinking import BlockMarkers, known_markers, opened_at, thinking_switches
 
 PRIVATE = range(0xE000, 0xF900)  # characters that Unicode leaves to private use
 
@@ -57,10 +58,45 @@ def prompt_tokens(tokenizer: TextTokenizer, prompt: Prompt) -> list[int]:
         If the prompt is empty, or the chat template does not take its messages.
     """
     if isinstance(prompt, str):
-        ids = tokenizer.encode_prompt(prompt)
-    else:
-        cut, _ = _marks(tokenizer, prompt)
-        ids = tokenizer.encode_pieces(_render(tokenizer, prompt, cut).split(cut))
+        return _not_empty(tokenizer.encode_prompt(prompt))
+    cut, _ = _marks(tokenizer, prompt)
+    return _pieces(tokenizer, _render(tokenizer, prompt, cut), cut)
+
+
+def thinking_prompt(tokenizer: TextTokenizer, prompt: Prompt, markers: BlockMarkers) -> tuple[list[int], list[str]]:
+    """A root prompt without the thinking block that it opens.
+
+    A prompt opens a block if it ends with the opening marker, or if the assistant's last message has a block that is not closed.
+
+    Returns
+    -------
+    tuple
+        Tokens of the prompt up to the block, and the pieces of its text from there on; no pieces if it opens no block.
+
+    Raises
+    ------
+    EngineError
+        As :func:`prompt_tokens`.
+    """
+    if isinstance(prompt, str):
+        at = opened_at(prompt, markers.opener, markers.closer, len(prompt))
+        if at is None:
+            return prompt_tokens(tokenizer, prompt), []
+        return _not_empty(tokenizer.encode_prompt(prompt[:at])), [prompt[at:]]
+    cut, _ = _marks(tokenizer, prompt)
+    text = _render(tokenizer, prompt, cut, **thinking_switches(tokenizer, True))
+    said = "" if opens_reply(prompt) else cut.join(tokenizer.pieces(prompt[-1]["content"])).strip()
+    at = opened_at(text, markers.opener, markers.closer, max(0, text.rfind(said)))
+    if at is None:
+        return _pieces(tokenizer, text, cut), []
+    return _pieces(tokenizer, text[:at], cut), text[at:].split(cut)
+
+
+def _pieces(tokenizer: TextTokenizer, text: str, cut: str) -> list[int]:
+    return _not_empty(tokenizer.encode_pieces(text.split(cut)))
+
+
+def _not_empty(ids: list[int]) -> list[int]:
     if not ids:
         raise EngineError("the prompt is empty", hint="return at least one character from Task.prompt")
     return ids
@@ -68,6 +104,9 @@ def prompt_tokens(tokenizer: TextTokenizer, prompt: Prompt) -> list[int]:
 
 def following(tokenizer: TextTokenizer, messages: Sequence[Message] | None, words: Prompt) -> Following:
     """The text that follows a path: plain text, or messages as turns after the assistant's, which the template closes.
+
+    The model's reply to the messages is meant to come at once: the template turns thinking off, and a thinking block that it
+    opens all the same is closed.
 
     Parameters
     ----------
@@ -92,10 +131,13 @@ def following(tokenizer: TextTokenizer, messages: Sequence[Message] | None, word
             hint="return chat messages from Task.prompt too, or a string here",
         )
     cut, reply = _marks(tokenizer, [*messages, *words])
-    whole = _render(tokenizer, [*_with_reply(messages, reply), *words], cut)
+    whole = _render(tokenizer, [*_with_reply(messages, reply), *words], cut, **thinking_switches(tokenizer, False))
     _, found, after = whole.rpartition(reply)
     if not found:
         raise EngineError("the chat template leaves out the assistant's message", hint="use plain text prompts")
+    markers = known_markers(tokenizer) if opens_reply(words) else None
+    if markers is not None:
+        after += markers.direct_reply(after)
     return Following(tuple(after.split(cut)), False)
 
 
@@ -129,8 +171,11 @@ def _marks(tokenizer: TextTokenizer, messages: Sequence[Message]) -> tuple[str, 
     return next(free), next(free)
 
 
-def _render(tokenizer: TextTokenizer, messages: Sequence[Message], cut: str) -> str:
-    """The messages in the chat template, up to where the model continues, with a mark at each cut."""
+def _render(tokenizer: TextTokenizer, messages: Sequence[Message], cut: str, **switches: Any) -> str:
+    """The messages in the chat template, up to where the model continues, with a mark at each cut.
+
+    ``switches``: arguments of the template that turn thinking on or off.
+    """
     if not tokenizer.raw.chat_template:
         raise EngineError("this model has no chat template", hint="return a string from Task.prompt")
     opens = opens_reply(messages)
@@ -140,7 +185,7 @@ def _render(tokenizer: TextTokenizer, messages: Sequence[Message], cut: str) -> 
     ]
     how: dict[str, Any] = {"add_generation_prompt": opens, "continue_final_message": not opens}
     try:
-        return str(tokenizer.raw.apply_chat_template(turns, tokenize=False, **how))
+        return str(tokenizer.raw.apply_chat_template(turns, tokenize=False, **how, **switches))
     except Exception as error:  # a template is a program: it may raise anything
         reason = f"{type(error).__name__}: {error}".partition("\n")[0].partition("! ")[0]
         if opens:

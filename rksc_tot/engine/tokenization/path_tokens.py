@@ -7,10 +7,19 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from rksc_tot.core.errors import ContextOverflow, EngineError
-from rksc_tot.core.task import Message, Prompt
-from rksc_tot.engine.tokenization.chat import Following, following, following_tokens, prompt_tokens
+from rksc_tot.core.task import Markers, Message, Prompt
+from rksc_tot.engine.base import AppendedText, ThinkingFormat
+from rksc_tot.engine.tokenization.chat import (
+    Following,
+    following,
+    following_tokens,
+    opens_reply,
+    prompt_tokens,
+    thinking_prompt,
+)
 from rksc_tot.engine.tokenization.label_trie import LabelTrie, Pieces, label_trie
 from rksc_tot.engine.tokenization.text import TextTokenizer
+from rksc_tot.engine.tokenization.thinking import block_markers
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -46,9 +55,9 @@ class PathTokenizer:
         self._pieces = Pieces(tokenizer, vocabulary)
         self._trie = lru_cache(TRIES)(self._label_trie)
 
-    def prompt(self, prompt: Prompt) -> list[int]:
+    def prompt(self, prompt: Prompt, thinking: ThinkingFormat | None = None) -> list[int]:
         """Tokens of a prompt; at least one token of the context is left free."""
-        ids = prompt_tokens(self.tokenizer, prompt)
+        ids = prompt_tokens(self.tokenizer, prompt) if thinking is None else list(thinking.prompt)
         if len(ids) >= self.context:
             raise ContextOverflow(
                 f"the prompt has {len(ids)} tokens, the model's context holds {self.context}",
@@ -56,16 +65,43 @@ class PathTokenizer:
             )
         return self._known(ids)
 
+    def thinking(self, prompt: Prompt, named: Markers | None) -> ThinkingFormat:
+        """How thinking blocks are written after a prompt. Raises ConfigError if no markers are named and none are found."""
+        markers = block_markers(self.tokenizer, named)
+        base, opened = thinking_prompt(self.tokenizer, prompt, markers)
+
+        def appended(*texts: str) -> AppendedText:
+            ids = [token for text in texts for token in self.tokenizer.template_text(text)]
+            return AppendedText("".join(texts), tuple(self._known(ids)))
+
+        begun = not isinstance(prompt, str) and not opens_reply(prompt)  # the reply has its header already
+        again = markers.closer + markers.turn + markers.opening if markers.turn else markers.opening
+        return ThinkingFormat(
+            markers.opener,
+            markers.closer,
+            markers.source,
+            tuple(base),
+            opening=appended(*(opened or [again if begun else markers.opening])),
+            reopening=appended(again),
+            closing=appended(markers.lead + markers.closer + markers.reply),
+            reply=appended(markers.reply),
+            header=appended("" if begun else markers.header),
+        )
+
     def continuation(self, messages: Sequence[Message] | None, words: Prompt, length: int) -> list[int]:
         """Tokens of a text or of chat messages that continue a path; arguments as in :meth:`question`. A text may be empty."""
         if not isinstance(words, str):
             return self.question(messages, words, length)
         ids = self.tokenizer.continuation(words)
-        if length + len(ids) > self.context:
-            raise ContextOverflow(
-                f"{length} + {len(ids)} tokens exceed the context of {self.context}", hint="propose shorter thoughts"
-            )
+        self.check_room(length, len(ids))
         return self._known(ids)
+
+    def check_room(self, length: int, more: int) -> None:
+        """Raise ContextOverflow if the context has no room for ``more`` tokens after a path of ``length`` tokens."""
+        if length + more > self.context:
+            raise ContextOverflow(
+                f"{length} + {more} tokens exceed the context of {self.context}", hint="propose shorter thoughts"
+            )
 
     def question(self, messages: Sequence[Message] | None, words: Prompt, length: int) -> list[int]:
         """Tokens of a question after a path of ``length`` tokens whose prompt was ``messages`` (None: plain text)."""

@@ -69,6 +69,10 @@ class TextTokenizer:
         """Tokens of a text after other text: without BOS, and without an added space."""
         return self._after(self.pieces(text))
 
+    def template_text(self, text: str) -> list[int]:
+        """Tokens of a text of the chat template after other text: names of control tokens become control tokens."""
+        return self._continue(text)
+
     def encode_pieces(self, pieces: Sequence[str]) -> list[int]:
         """Tokens of pieces, tokenised separately. Names of control tokens in them become control tokens."""
         return [*self._encode(pieces[0]), *self._after(pieces[1:])]

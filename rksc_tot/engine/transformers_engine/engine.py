@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Unpack
 
 from rksc_tot.cache.prefix_tree import Segment
-from rksc_tot.core.task import Prompt
+from rksc_tot.core.task import Markers, Prompt
 from rksc_tot.engine.base import (
     Account,
     Completion,
@@ -14,6 +14,7 @@ from rksc_tot.engine.base import (
     LabelRequest,
     LabelScores,
     PromptReuseVerdict,
+    ThinkingFormat,
     check_layers,
 )
 from rksc_tot.engine.jobs.generation.generation import Generation
@@ -65,11 +66,15 @@ class TransformersEngine(KVEngine):
 
     # -- paths -------------------------------------------------------------------------------------------------------
 
-    def open(self, prompt: Prompt, account: Account) -> KVHandle:
+    def thinking_format(self, prompt: Prompt, markers: Markers | None) -> ThinkingFormat:
+        """How thinking blocks are written after a prompt (see :class:`~rksc_tot.engine.base.ThinkingEngine`)."""
+        return self._paths.thinking(prompt, markers)
+
+    def open(self, prompt: Prompt, account: Account, thinking: ThinkingFormat | None = None) -> KVHandle:
         """A handle for a prompt (see :class:`~rksc_tot.engine.base.Engine`); CacheError if the KV budget cannot hold it."""
         self.engine_thread.check_usable()
         self.forward.check_weights(thoroughly=True)
-        ids = self._paths.prompt(prompt)
+        ids = self._paths.prompt(prompt, thinking)
         if isinstance(self.compression, PathPolicy):
             self.compression.check_prompt(len(ids))
         return self._open(ids, None if isinstance(prompt, str) else tuple(prompt), account)
@@ -79,6 +84,12 @@ class TransformersEngine(KVEngine):
         self._check(handle)
         ids = self._paths.continuation(handle.messages, words, handle.length)
         return self._extend(handle, ids, turns_after(handle.messages, words))
+
+    def append(self, handle: KVHandle, tokens: Sequence[int]) -> KVHandle:
+        """A handle for the path continued by tokens."""
+        self._check(handle)
+        self._paths.check_room(handle.length, len(tokens))
+        return self._extend(handle, tokens)
 
     # -- requests ----------------------------------------------------------------------------------------------------
 

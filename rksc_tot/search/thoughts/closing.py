@@ -69,8 +69,10 @@ class Closer:
         open_end = not node.finished and node.depth < self._task.max_thoughts and node.id not in self._ended
         return open_end or self.due(node)
 
-    def request(self, node: Node) -> GenerateRequest:
+    def request(self, node: Node, handle: Any) -> GenerateRequest:
         """The request for the reply. Its handle, the path with the closing, is the caller's to release.
+
+        ``handle``: the path of the node, whose thinking block is closed.
 
         Raises
         ------
@@ -79,7 +81,7 @@ class Closer:
         """
         task = self._task
         return GenerateRequest(
-            handle=self._engine.extend(node._handle, task.closing or ""),
+            handle=self._engine.extend(handle, task.closing or ""),
             streams=stream_keys(range(1), *self._names, node.branch, BRANCH),
             sampling=Sampling(temperature=0.0),
             max_tokens=task.closing_tokens,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from rksc_tot.core.errors import ContextOverflow
+from rksc_tot.core.errors import ConfigError, ContextOverflow
 from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code, shown
 from rksc_tot.core.seeds import stream_keys
-from rksc_tot.core.task import Path, Task, ThoughtFinish
+from rksc_tot.core.task import Path, Prompt, Task, ThoughtFinish
 from rksc_tot.core.tree import Node
 from rksc_tot.engine.base import Account, Completion, Engine, Finish, GenerateRequest, Sampling
 from rksc_tot.search.approximate.approximations import Approximations
@@ -17,6 +17,8 @@ from rksc_tot.search.approximate.prompt_variants import Start
 from rksc_tot.search.task_calls import ENDED
 from rksc_tot.search.thoughts.closing import BRANCH, NO_REPLY, Closer
 from rksc_tot.search.thoughts.ends import accepts_truncated, boundary_of, most_tokens
+from rksc_tot.search.thoughts.thinking import ThinkingBlocks, thinking_engine
+from rksc_tot.search.thoughts.thinking_block import NO_BLOCK, Reply, ThinkingBlock
 from rksc_tot.search.validation import Fault, prompt_fault
 
 CUT_BY_BUDGET = "cut off by the budget - raise it"
@@ -35,6 +37,7 @@ class CandidateThought:
     * ``cut``: whether the budget cut it off. Its node is not returned by ``expand``, as no tokens are left to go on.
     * ``closing``: the text that asked for it, if it is the reply to ``Task.closing``.
     * ``fault``: why it is rejected before the task parses it, None if it is not.
+    * ``block``: its thinking block.
     """
 
     parent: Node
@@ -51,6 +54,7 @@ class CandidateThought:
     cut: bool = False
     closing: str | None = None
     fault: str | None = None
+    block: ThinkingBlock = NO_BLOCK
 
 
 def sampling_of(default: Task | Sampling, given: Mapping[str, Any]) -> Sampling:
@@ -64,7 +68,7 @@ def sampling_of(default: Task | Sampling, given: Mapping[str, Any]) -> Sampling:
     return Sampling(**{**{name: getattr(default, name) for name in Sampling.model_fields}, **given})
 
 
-@dataclass(frozen=True)
+@dataclass
 class ThoughtGenerator:
     """Generates candidate thoughts for a task with an engine.
 
@@ -90,6 +94,25 @@ class ThoughtGenerator:
     names: tuple[object, ...]
     closer: Closer
     approximations: Approximations
+    _blocks: ThinkingBlocks | None = field(default=None, init=False)
+
+    def open(self, prompt: Prompt) -> Any:
+        """The handle of the root: its prompt, without a thinking block that it opens.
+
+        Raises
+        ------
+        ConfigError
+            If the task has ``thinking`` and the model's markers are not known, or there are prompt variants.
+        """
+        thinking = self.task.thinking
+        if thinking is None:
+            return self.engine.open(prompt, self.account)
+        if self.approximations.prompt_variants is not None:
+            raise ConfigError("thinking and prompt variants cannot be combined", hint="leave one of them out")
+        engine = thinking_engine(self.engine)
+        form, ledger = engine.thinking_format(prompt, thinking.markers), self.account.ledger
+        self._blocks = ThinkingBlocks(thinking, self.task.max_thoughts, form, engine, ledger, self._ending)
+        return engine.open(prompt, self.account, form)
 
     async def generate(
         self, wanted: Sequence[tuple[Node, Path, int]], *, temperature: float | None, round: int
@@ -109,8 +132,9 @@ class ThoughtGenerator:
         sampling = self.sampling if temperature is None else sampling_of(self.sampling, {"temperature": temperature})
         starts = [(node, path, k, start) for node, path, k in wanted for start in await self._starts(node, k)]
         asked = [self._request(node, path, k, start, sampling, round) for node, path, k, start in starts]
+        pairs = [(None if start is None else node, r) for (node, *_, start), r in zip(starts, asked, strict=True)]
         try:
-            replies = iter(await self._replies([request for request in asked if isinstance(request, GenerateRequest)]))
+            replies = iter(await self._thoughts([(node, r) for node, r in pairs if isinstance(r, GenerateRequest)]))
         finally:
             for (*_, start), request in zip(starts, asked, strict=True):
                 if start is None and isinstance(request, GenerateRequest):
@@ -125,7 +149,7 @@ class ThoughtGenerator:
                 closing = self.closer.text if start is None else None
                 candidates.append(CandidateThought(node, path, "", "0", closing=closing, fault=_text(reply)))
                 continue
-            cut = cut or any(completion.finish == "budget" for completion in reply)
+            cut = cut or any(completion.finish == "budget" for completion, _ in reply)
             if start is None:
                 candidates += self._closed(node, path, reply)
             elif self.task.mode == "propose":
@@ -149,7 +173,9 @@ class ThoughtGenerator:
         """The request for a node, or the fault that prevents it."""
         if start is None:
             try:
-                return self.closer.request(node)
+                if self._blocks is None:
+                    return self.closer.request(node, node._handle)
+                return self._blocks.closed(node, lambda handle: self.closer.request(node, handle))
             except ContextOverflow as error:
                 return str(error)
         task, suffix = self.task, None
@@ -179,6 +205,18 @@ class ThoughtGenerator:
             rivals=None if proposing or early_exit is None else early_exit.rivals(node),
         )
 
+    async def _thoughts(
+        self, asked: Sequence[tuple[Node | None, GenerateRequest]]
+    ) -> list[list[Reply] | ContextOverflow]:
+        """The replies to requests for the text of a thought after a node, None: of a closing; each with its thinking block."""
+        if self._blocks is not None:
+            return await self._blocks.generate(asked, self._replies)
+        replies = await self._replies([request for _, request in asked])
+        return [
+            reply if isinstance(reply, ContextOverflow) else [(completion, NO_BLOCK) for completion in reply]
+            for reply in replies
+        ]
+
     async def _replies(self, requests: Sequence[GenerateRequest]) -> list[list[Completion] | ContextOverflow]:
         """All replies. If a request overflows the context, all requests are sent again one by one."""
         try:
@@ -189,22 +227,23 @@ class ThoughtGenerator:
         return [(await self._replies([request]))[0] for request in requests]
 
     def _sampled(
-        self, node: Node, path: Path, start: Start, reply: Sequence[Completion], round: int
+        self, node: Node, path: Path, start: Start, reply: Sequence[Reply], round: int
     ) -> Iterator[CandidateThought]:
-        self.account.ledger.rival_stop.acted += any(completion.finish == "rival" for completion in reply)
-        for text, tokens, logprobs, finish, branches, handle, exact in reply:
+        self.account.ledger.rival_stop.acted += any(completion.finish == "rival" for completion, _ in reply)
+        for (text, tokens, logprobs, finish, branches, handle, exact), block in reply:
             if finish == "rival" or (finish == "budget" and not tokens):  # stopped by a rival, or never started
                 self.engine.release(handle)
                 continue
+            fault = block.fault or self._cut_off(finish)
             branch = _branch(start.branches[branches[0]], round)
             yield CandidateThought(
                 node, path, text, branch, len(branches), tokens, logprobs, FINISH[finish], handle,
-                ending=self._ending, exact=start.exact and exact, cut=self._withheld(finish), fault=self._cut_off(finish),
+                ending=self._ending, exact=start.exact and exact, cut=self._withheld(finish), fault=fault, block=block,
             )  # fmt: skip
 
-    def _closed(self, node: Node, path: Path, reply: Sequence[Completion]) -> Iterator[CandidateThought]:
+    def _closed(self, node: Node, path: Path, reply: Sequence[Reply]) -> Iterator[CandidateThought]:
         """The reply to a closing. A reply that the budget cut off is dropped, unless it is that of the last closing."""
-        [completion] = reply
+        [(completion, _)] = reply
         text, tokens, logprobs, finish, _, handle, exact = completion
         if finish == "budget" and not (tokens and self.account.spends_reserve):
             self.engine.release(handle)
@@ -217,10 +256,10 @@ class ThoughtGenerator:
         )  # fmt: skip
 
     def _proposed(
-        self, node: Node, path: Path, k: int, reply: Sequence[Completion], round: int
+        self, node: Node, path: Path, k: int, reply: Sequence[Reply], round: int
     ) -> Iterator[CandidateThought]:
         """The thoughts of one reply. The last one was cut off if the reply was."""
-        task, [completion] = self.task, reply
+        task, [(completion, _)] = self.task, reply
         if completion.handle is not None:
             self.engine.release(completion.handle)
         if completion.finish == "budget" and not completion.text:  # never started

@@ -19,6 +19,7 @@ from rksc_tot.search.limits import Limits
 from rksc_tot.search.task_calls import END, AcceptedThought, accept_thought
 from rksc_tot.search.thoughts.closing import Closer
 from rksc_tot.search.thoughts.expansion import CandidateThought
+from rksc_tot.search.thoughts.thinking import continued
 from rksc_tot.search.validation import Fault
 
 
@@ -131,9 +132,7 @@ class TreeBuilder:
             return None
         if candidate.handle is None:
             try:
-                candidate = replace(
-                    candidate, handle=self._engine.extend(candidate.parent._handle, candidate.text + candidate.ending)
-                )
+                candidate = replace(candidate, handle=self._continued(candidate))
             except ContextOverflow as error:
                 self._reject(candidate, str(error))
                 return None
@@ -146,6 +145,12 @@ class TreeBuilder:
         self._emit(Added, node=node)
         self._merge(candidate.parent, node, node.text, candidate.count - 1)
         return node
+
+    def _continued(self, candidate: CandidateThought) -> Any:
+        """A handle of the path with the text of the candidate, after its thinking block if that is kept."""
+        block, parent = candidate.block, candidate.parent._handle
+        before = parent if block.before is None else block.before
+        return continued(self._engine, before, block.prefix, candidate.text + candidate.ending)
 
     def _reject(self, candidate: CandidateThought, reason: str) -> None:
         self._release(candidate.handle)
@@ -170,7 +175,11 @@ class TreeBuilder:
             closing=candidate.closing,
             count=1 if candidate.closing is None else parent.count,
             exact=parent.exact and candidate.exact,
+            thinking=candidate.block.text,
+            thinking_tokens=candidate.block.tokens,
+            forced_close=candidate.block.forced,
         )
+        node._open_block = candidate.block.still_open
         node._thought, node._handle = None if found.thought is END else found.thought, candidate.handle
         if found.ended:
             self._closer.end(node)
