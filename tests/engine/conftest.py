@@ -19,9 +19,10 @@ SHAPE = {
 }
 
 
-def llama(vocab_size: int) -> LlamaForCausalLM:
+def llama(vocab_size: int, layers: int = SHAPE["num_hidden_layers"]) -> LlamaForCausalLM:
     torch.manual_seed(0)
-    return LlamaForCausalLM(LlamaConfig(vocab_size=vocab_size, **SHAPE)).eval()
+    shape = {**SHAPE, "num_hidden_layers": layers}
+    return LlamaForCausalLM(LlamaConfig(vocab_size=vocab_size, **shape)).eval()
 
 
 def mistral(vocab_size: int) -> MistralForCausalLM:

@@ -20,7 +20,7 @@ PROMPT = "4 5 6 10\n"
 
 def make(**options):
     tokenizer = build_tokenizer()
-    return TransformersEngine(llama(len(tokenizer)), tokenizer, name="tiny", **options)
+    return TransformersEngine(llama(len(tokenizer), layers=2), tokenizer, name="tiny", **options)
 
 
 async def visits(engine, account, rounds=3, k=3, tokens=24):
