@@ -19,16 +19,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import contextvars
-import inspect
-import threading
 from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any, Literal, overload
 
 from pydantic import Field
-from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, stop_after_attempt
 
 from rksc_tot.core.errors import VerifierError
+from rksc_tot.core.plugins.bounded_call import BoundedCall, is_async
 from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code, shown
 from rksc_tot.core.tree import Node
 from rksc_tot.search import Search
@@ -80,9 +77,7 @@ class FunctionVerifier(Verifier):
     @property
     def is_async(self) -> bool:
         """Whether the function is a coroutine function."""
-        return inspect.iscoroutinefunction(self.function) or inspect.iscoroutinefunction(
-            getattr(self.function, "__call__", None)  # noqa: B004 - not whether it is callable, but how
-        )
+        return is_async(self.function)
 
     async def score(self, search: Search, nodes: Sequence[Node]) -> Sequence[Score]:
         """Score all nodes: in one call with ``batch``, else one node a call."""
@@ -102,29 +97,17 @@ class FunctionVerifier(Verifier):
 
     async def _try(self, search: Search, nodes: Sequence[Node]) -> list[Score]:
         """The scores of one call, the error of the last attempt for each node, or None for each if no time is left."""
-
-        def pause(state: RetryCallState) -> float:
-            left = search.limits.seconds_left
-            wanted: float = self.wait * 2 ** (state.attempt_number - 1)
-            return wanted if left is None else max(0.0, min(wanted, left))
-
-        attempts = AsyncRetrying(
-            stop=lambda state: stop_after_attempt(self.attempts)(state) or search.limits.late(),
-            retry=retry_if_exception_type((UserCodeError, TimeoutError)),
-            wait=pause,
-            reraise=True,
-        )
-        if search.limits.late():
-            return [None] * len(nodes)
-        views = [PathView.of(search, node) for node in nodes]
+        call = BoundedCall("it", self.timeout, self.attempts, lambda: search.limits.seconds_left, self.wait)
+        views: Any = [PathView.of(search, node) for node in nodes]
+        given = search.problem, views if self.batch else views[0]
         try:
-            value: Any = await attempts(self._attempt, search, views if self.batch else views[0])
+            value, _ = await call(self.function, lambda: given)
         except UserCodeError as raised:
-            return [self.failure(node, raised, self._tries) for node in nodes]
+            return [self.failure(node, raised, call.tries) for node in nodes]
         except TimeoutError:
-            if search.limits.late():
+            if call.late:
                 return [None] * len(nodes)
-            hint = f"{self._tries}; give it a longer timeout"
+            hint = f"{call.tries}; give it a longer timeout"
             return [self.failure(node, f"no score within {self.timeout:g} s", hint) for node in nodes]
         return self._each(value, len(nodes)) if self.batch else [value]
 
@@ -140,61 +123,6 @@ class FunctionVerifier(Verifier):
                 hint="return a list with a score for each path, in order",
             )
         return found
-
-    @property
-    def _tries(self) -> str:
-        return f"tried {'once' if self.attempts == 1 else f'{self.attempts} times'}"
-
-    async def _attempt(self, search: Search, path: Any) -> Any:
-        limits = [seconds for seconds in (self.timeout, search.limits.seconds_left) if seconds is not None]
-        if not limits:
-            return await self._call(search, path, threaded=False)
-        call = asyncio.ensure_future(self._call(search, path, threaded=not self.is_async))
-        call.add_done_callback(
-            lambda call: call.cancelled() or call.exception()
-        )  # ignore the error of an abandoned call
-        try:
-            await asyncio.wait({call}, timeout=max(0.0, min(limits)))
-            if not call.done():
-                raise TimeoutError
-            return call.result()
-        finally:
-            call.cancel()
-
-    async def _call(self, search: Search, path: Any, *, threaded: bool) -> Any:
-        if search.limits.late():  # the call may have waited for a blocking one
-            raise TimeoutError
-        with calling_user_code("it", UserCodeError):
-            value = await _in_thread(self.function, search.problem, path) if threaded else self(search.problem, path)
-            return await value if inspect.isawaitable(value) else value
-
-
-def _in_thread(function: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
-    """Call a function in a new daemon thread. A thread pool would delay the end of the program."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[Any] = loop.create_future()
-
-    def settle(value: Any, raised: UserCodeError | None) -> None:
-        if future.done():
-            return
-        if raised is None:
-            future.set_result(value)
-        else:
-            future.set_exception(raised)
-
-    def work() -> None:
-        value, raised = None, None
-        try:
-            with calling_user_code("it"):
-                value = function(*args)
-        except UserCodeError as error:
-            raised = error
-        with contextlib.suppress(RuntimeError):  # the loop is closed
-            loop.call_soon_threadsafe(settle, value, raised)
-
-    context = contextvars.copy_context()
-    threading.Thread(target=context.run, args=(work,), name="rksc_tot.verifier", daemon=True).start()
-    return future
 
 
 @overload
