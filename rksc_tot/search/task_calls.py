@@ -43,10 +43,19 @@ class AcceptedThought:
 def accept_thought(
     task: Task, problem: Any, path: Path, text: str, finish: ThoughtFinish = "stop"
 ) -> AcceptedThought | str:
-    """Parse a text that follows ``path``. Returns the thought, or why it is rejected (a Fault if the task failed)."""
+    """Parse and judge a text that follows ``path``. Returns the thought, or why it is rejected (a Fault if the task failed)."""
+    thought = parse_thought(task, problem, path, text, finish)
+    return thought if isinstance(thought, str) else follow_thought(task, problem, path, thought)
+
+
+def parse_thought(task: Task, problem: Any, path: Path, text: str, finish: ThoughtFinish) -> Thought | str:
+    """The thought of a text that follows ``path``, or why it is rejected (a Fault if the task failed).
+
+    The thought is ``END`` if the model only ended its text and that completes the path.
+    """
     ended = finish == "eos" and not text.strip()
     if ended and path and task.end_completes:
-        return AcceptedThought(END, Path((*path[:-1], replace(path[-1], finish="eos"))), True, None)
+        return END
     try:
         with calling_user_code("parse", Reject):
             thought: Any = task.parse(problem, path, text)
@@ -60,9 +69,16 @@ def accept_thought(
         return f"the thought {fault}"
     try:
         with calling_user_code("the class of its thoughts"):
-            thought = thought if thought.finish == finish else replace(thought, finish=finish)
+            accepted: Thought = thought if thought.finish == finish else replace(thought, finish=finish)
+            return accepted
     except UserCodeError as raised:
         return Fault(raised)
+
+
+def follow_thought(task: Task, problem: Any, path: Path, thought: Thought) -> AcceptedThought | Fault:
+    """Whether a path is complete with this thought, and its state key; a Fault if the task failed."""
+    if thought is END:
+        return AcceptedThought(END, Path((*path[:-1], replace(path[-1], finish="eos"))), True, None)
     return _follow(task, problem, Path((*path, thought)), thought)
 
 

@@ -6,13 +6,15 @@ from typing import Any
 
 from rksc_tot.api.check.findings import Finding, Findings, thoughts
 from rksc_tot.api.check.model import ModelCheck
+from rksc_tot.api.sync import run_async
 from rksc_tot.core.errors import TaskError
 from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code, shown, text_of
 from rksc_tot.core.task import Path, Prompt, Reject, Task, Thought
 from rksc_tot.engine.base import Engine, Sampling
 from rksc_tot.search.approximate.prompt_variants import other_variants
 from rksc_tot.search.task_calls import read_answer, read_verdict, thought_fault
-from rksc_tot.search.validation import Fault, problem_fault, prompt_fault, question_fault, setting_faults
+from rksc_tot.search.thoughts.observation import observe_call, observed, observes
+from rksc_tot.search.validation import Fault, closing_fault, problem_fault, prompt_fault, question_fault, setting_faults
 
 SETTINGS = (
     "stop",
@@ -55,10 +57,12 @@ def check_task(task: Task, problem: Any, engine: Engine | None = None) -> list[F
         prompt = check.prompt("prompt", valid)
         if prompt is not None:
             check.prompt_variants(valid, prompt)
+            check.closing(prompt)
         check.is_solution(valid)
         check.state_key(valid, Path())
         sample = model.sampled(valid, prompt) if model is not None else None
         path = check.parse(valid, sample)
+        check.observe(valid, path)
         check.question(valid, path)
         if model is not None and (solved := model.followed(valid)):
             path = solved
@@ -112,6 +116,26 @@ class MethodCheck(Findings):
             return
         if prompts:
             self.report("ok", "prompt_variants", f"prompt_variants are {shown(prompts)}")
+
+    def closing(self, prompt: Prompt) -> None:
+        closing = self.task.closing
+        if closing is None or self.failed("closing"):
+            return
+        if fault := closing_fault(closing, prompt):
+            self.report("error", "closing", f"the prompt {fault}")
+        else:
+            self.report("ok", "closing", f"a path without an answer is asked for it by {shown(closing)}")
+
+    def observe(self, problem: Any, path: Path) -> None:
+        """Observe the path of one thought, as a search does. Settings with errors are not used."""
+        if not observes(self.task) or not path or self.erred:
+            return
+        thought = run_async(observed(observe_call(self.task, lambda: None), self.task, problem, path))
+        if isinstance(thought, str):
+            self.report("error", "observe", f"{thought} on {shown(path.text)}")
+        else:
+            said = "nothing" if thought.observation is None else shown(thought.observation)
+            self.report("ok", "observe", f"observe said {said} after {shown(path.text)}")
 
     def is_solution(self, problem: Any) -> None:
         value = self.call("is_solution", problem, Path())

@@ -91,6 +91,9 @@ class ModelCheck:
                 [node] = children
                 if node.depth == 1:
                     await self._ask(search, node)
+            if not node.finished:
+                await search.ask_for_answer()
+                node = search.best if search.best.finished else node
             self._end(search, node)
             return search.path(node) if node.finished else None
         finally:
@@ -100,7 +103,8 @@ class ModelCheck:
         """Report how the greedy path ended."""
         length = thoughts(node.depth)
         if node.finished:
-            self.found.report("ok", "greedy path", f"the model's greedy path is a solution after {length}")
+            reply = "" if node.closing is None else f", the last of them the reply to closing: {shown(node.text)}"
+            self.found.report("ok", "greedy path", f"the model's greedy path is a solution after {length}{reply}")
         elif search.fault is not None:
             self.found.report("error", "greedy path", f"{search.fault} in the model's greedy path, after {length}")
         elif search.rejections:

@@ -75,7 +75,8 @@ class BoundedCall:
         return f"tried {'once' if self.attempts == 1 else f'{self.attempts} times'}"
 
     def _pause(self, state: RetryCallState) -> float:
-        left, wanted = self.seconds_left(), self.wait * 2 ** (state.attempt_number - 1)
+        left = self.seconds_left()
+        wanted: float = self.wait * 2 ** (state.attempt_number - 1)
         return wanted if left is None else max(0.0, min(wanted, left))
 
     async def _attempt(self, function: Callable[..., Any], make: Callable[[], Arguments]) -> tuple[Any, Arguments]:

@@ -15,6 +15,7 @@ from rksc_tot.search.approximate.approximations import Approximations
 from rksc_tot.search.limits import Limits
 from rksc_tot.search.thoughts.closing import Closer
 from rksc_tot.search.thoughts.expansion import ThoughtGenerator
+from rksc_tot.search.thoughts.observation import Observer
 from rksc_tot.search.thoughts.tree_builder import TreeBuilder
 
 
@@ -32,7 +33,7 @@ class Expander:
 
     Attributes
     ----------
-    generator, builder, closer
+    generator, observer, builder, closer
         Its parts.
     """
 
@@ -54,6 +55,7 @@ class Expander:
         self.generator = ThoughtGenerator(
             task, problem, engine, limits.account, sampling, names, closer, approximations
         )
+        self.observer = Observer(task, problem, tree, limits)
         self.builder = TreeBuilder(
             task, problem, engine, tree, limits, answers, closer, emit, approximations.sibling_merging
         )
@@ -94,6 +96,11 @@ class Expander:
             candidates, cut = await self.generator.generate(asked, temperature=temperature, round=round)
             if cut:
                 limits.cut_short()
+            try:
+                candidates = await self.observer.observe(candidates)
+            except BaseException:
+                self.builder.discard(candidates)
+                raise
             children = self.builder.build(candidates, merge)
             await self._approximations.audit(children)
             return children

@@ -9,7 +9,7 @@ from typing import Any
 from rksc_tot.core.errors import ConfigError, ContextOverflow
 from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code, shown
 from rksc_tot.core.seeds import stream_keys
-from rksc_tot.core.task import Path, Prompt, Task, ThoughtFinish
+from rksc_tot.core.task import Path, Prompt, Task, Thought, ThoughtFinish
 from rksc_tot.core.tree import Node
 from rksc_tot.engine.base import Account, Completion, Engine, Finish, GenerateRequest, Sampling
 from rksc_tot.search.approximate.approximations import Approximations
@@ -36,6 +36,7 @@ class CandidateThought:
     * ``exact``: False if it was generated from approximate KV.
     * ``cut``: whether the budget cut it off. Its node is not returned by ``expand``, as no tokens are left to go on.
     * ``closing``: the text that asked for it, if it is the reply to ``Task.closing``.
+    * ``parsed``: its thought, or why it is rejected, if it was parsed before (see ``observation.py``).
     * ``fault``: why it is rejected before the task parses it, None if it is not.
     * ``block``: its thinking block.
     """
@@ -53,6 +54,7 @@ class CandidateThought:
     exact: bool = True
     cut: bool = False
     closing: str | None = None
+    parsed: Thought | str | None = None
     fault: str | None = None
     block: ThinkingBlock = NO_BLOCK
 

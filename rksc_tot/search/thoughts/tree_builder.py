@@ -16,9 +16,10 @@ from rksc_tot.engine.base import Engine
 from rksc_tot.search.answers import Answers
 from rksc_tot.search.approximate.sibling_merging import SiblingMerging
 from rksc_tot.search.limits import Limits
-from rksc_tot.search.task_calls import END, AcceptedThought, accept_thought
+from rksc_tot.search.task_calls import END, AcceptedThought, follow_thought, parse_thought
 from rksc_tot.search.thoughts.closing import Closer
 from rksc_tot.search.thoughts.expansion import CandidateThought
+from rksc_tot.search.thoughts.observation import text_on_path
 from rksc_tot.search.thoughts.thinking import continued
 from rksc_tot.search.validation import Fault
 
@@ -75,8 +76,12 @@ class TreeBuilder:
                 nodes += [] if node is None or cut else [node]
             return nodes
         finally:  # only left over if a callback raised
-            for candidate in waiting:
-                self._release(candidate.handle)
+            self.discard(waiting)
+
+    def discard(self, candidates: Iterable[CandidateThought]) -> None:
+        """Release the handles of candidates that become no nodes."""
+        for candidate in candidates:
+            self._release(candidate.handle)
 
     def _judge(self, candidate: CandidateThought, merge: bool) -> tuple[AcceptedThought, Node | None] | str:
         """The accepted thought and the node to merge it into (None: a new node), or why the candidate is rejected."""
@@ -85,7 +90,9 @@ class TreeBuilder:
         if candidate.closing is not None:
             closed = Thought(candidate.text, candidate.path.state, candidate.finish, candidate.closing)
             return AcceptedThought(closed, Path((*candidate.path, closed)), True, None), None
-        found = accept_thought(self._task, self._problem, candidate.path, candidate.text, candidate.finish)
+        task, problem, path = self._task, self._problem, candidate.path
+        thought = candidate.parsed or parse_thought(task, problem, path, candidate.text, candidate.finish)
+        found = thought if isinstance(thought, str) else follow_thought(task, problem, path, thought)
         if isinstance(found, str):
             return found
         found = self._closer.judge(found, candidate.finish)
@@ -117,7 +124,7 @@ class TreeBuilder:
         ):  # the task changed the text: the path continues with its text
             self._release(candidate.handle)
             candidate = replace(candidate, text=found.thought.text, handle=None, tokens=(), logprobs=())
-        mergeable = found.thought is not END and candidate.closing is None
+        mergeable = found.thought is not END and candidate.closing is None and found.thought.observation is None
         merging = self._sibling_merging if mergeable else None
         if merging and (similar := merging.most_similar(candidate.parent, found.finished, candidate.handle)):
             into, sigma = similar
@@ -130,12 +137,11 @@ class TreeBuilder:
             )
             self._merge(candidate.parent, into, found.thought.text, candidate.count, sigma)
             return None
-        if candidate.handle is None:
-            try:
-                candidate = replace(candidate, handle=self._continued(candidate))
-            except ContextOverflow as error:
-                self._reject(candidate, str(error))
-                return None
+        try:
+            candidate = replace(candidate, handle=self._handle(candidate, found.thought.observation))
+        except ContextOverflow as error:
+            self._reject(candidate, str(error))
+            return None
         if not self._limits.admit_node():
             self._release(candidate.handle)
             return None
@@ -146,11 +152,22 @@ class TreeBuilder:
         self._merge(candidate.parent, node, node.text, candidate.count - 1)
         return node
 
-    def _continued(self, candidate: CandidateThought) -> Any:
-        """A handle of the path with the text of the candidate, after its thinking block if that is kept."""
-        block, parent = candidate.block, candidate.parent._handle
-        before = parent if block.before is None else block.before
-        return continued(self._engine, before, block.prefix, candidate.text + candidate.ending)
+    def _handle(self, candidate: CandidateThought, observation: str | None) -> Any:
+        """The handle of the path with the candidate, after its thinking block if that is kept, and with the observation."""
+        handle, block = candidate.handle, candidate.block
+        if handle is None:
+            before = candidate.parent._handle if block.before is None else block.before
+            handle = continued(self._engine, before, block.prefix, candidate.text + candidate.ending)
+        if observation is None:
+            return handle
+        try:
+            longer = self._engine.extend(handle, text_on_path(candidate, observation))
+        except ContextOverflow:
+            if candidate.handle is None:
+                self._release(handle)
+            raise
+        self._release(handle)
+        return longer
 
     def _reject(self, candidate: CandidateThought, reason: str) -> None:
         self._release(candidate.handle)
@@ -173,6 +190,7 @@ class TreeBuilder:
             finish=candidate.finish,
             finished=found.finished,
             closing=candidate.closing,
+            observation=found.thought.observation,
             count=1 if candidate.closing is None else parent.count,
             exact=parent.exact and candidate.exact,
             thinking=candidate.block.text,
@@ -181,6 +199,7 @@ class TreeBuilder:
         )
         node._open_block = candidate.block.still_open
         node._thought, node._handle = None if found.thought is END else found.thought, candidate.handle
+        self._limits.ledger.observations += node.observation is not None
         if found.ended:
             self._closer.end(node)
         if node.closing is not None:
