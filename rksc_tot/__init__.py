@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from rksc_tot.search.approximate.calibration import Calibration
     from rksc_tot.search.approximate.rksc import RKSC
     from rksc_tot.strategies import Strategy
-    from rksc_tot.verifiers import Verifier, verifier
+    from rksc_tot.verifiers import Verifier, prm, verifier
 
 __all__ = [
     "RKSC",
@@ -83,6 +83,7 @@ __all__ = [
     "check_task",
     "function_task",
     "load_engine",
+    "prm",
     "read_results",
     "solve",
     "solve_many",
@@ -121,7 +122,7 @@ _HOME = {
     "search.approximate.calibration": ("Calibration",),
     "search.approximate.rksc": ("RKSC",),
     "strategies": ("Strategy",),
-    "verifiers": ("Verifier", "verifier"),
+    "verifiers": ("Verifier", "prm", "verifier"),
 }
 _MODULE = {name: module for module, names in _HOME.items() for name in names}
 

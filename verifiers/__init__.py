@@ -7,8 +7,10 @@ from rksc_tot.verifiers.language_model.lm_value import LMValue
 from rksc_tot.verifiers.language_model.lm_vote import LMVote
 from rksc_tot.verifiers.likelihood import Likelihood
 from rksc_tot.verifiers.random import RandomScores
+from rksc_tot.verifiers.reward_model.prm import PRM, prm
 
 __all__ = [
+    "PRM",
     "VERIFIERS",
     "FunctionVerifier",
     "LMValue",
@@ -18,5 +20,6 @@ __all__ = [
     "RandomScores",
     "UnitTests",
     "Verifier",
+    "prm",
     "verifier",
 ]

@@ -16,9 +16,9 @@ from rksc_tot.core.errors import ContextOverflow, VerifierError
 from rksc_tot.core.plugins.registry import Registry
 from rksc_tot.core.plugins.settings import Settings
 from rksc_tot.core.plugins.user_code import UserCodeError
-from rksc_tot.core.task import Path
+from rksc_tot.core.task import Path, Question
 from rksc_tot.core.tree import Node
-from rksc_tot.engine.base import LabelRequest, LabelScores
+from rksc_tot.engine.base import Engine, LabelRequest, LabelScores, Reader
 from rksc_tot.search import Search
 from rksc_tot.search.scoring import Score
 
@@ -91,6 +91,24 @@ class Verifier(Settings):
         """
         return None
 
+    def reader(self, engine: Engine) -> Reader:
+        """The engine that answers its label requests: that of the search, unless the verifier has its own."""
+        return engine
+
+    def labels_for(self, question: Question | None) -> tuple[str, ...]:
+        """The labels that are read where the task asks ``question``; empty if scores do not come from label probabilities.
+
+        Only a verifier with labels can be calibrated to exit early.
+        """
+        return ()
+
+    def fingerprint(self) -> dict[str, Any]:
+        """The name and the settings that a calibration is bound to."""
+        return self.describe()
+
+    def release(self, search: Search) -> None:
+        """Release what was kept for a search that ends."""
+
     def failure(self, node: Node, what: object, hint: str = "") -> VerifierError:
         """The error for a node that could not be scored. An exception of user code becomes its cause."""
         error = VerifierError(f"verifier {self.name!r} failed on node {node.id}: {what}", hint=hint)
@@ -132,8 +150,10 @@ VERIFIERS: Registry[Verifier] = Registry(
         "likelihood": "rksc_tot.verifiers.likelihood:Likelihood",
         "lm_value": "rksc_tot.verifiers.language_model.lm_value:LMValue",
         "lm_vote": "rksc_tot.verifiers.language_model.lm_vote:LMVote",
+        "prm": "rksc_tot.verifiers.reward_model.prm:PRM",
         "random": "rksc_tot.verifiers.random:RandomScores",
         "unit_tests": "rksc_tot.verifiers.checks.unit_tests:UnitTests",
     },
     function_hint="put @verifier above the function",
+    unnamed={"prm": "folder"},
 )

@@ -25,7 +25,7 @@ from transformers import (
 
 SHAPE: dict[str, Any] = {
     "hidden_size": 48, "intermediate_size": 96, "num_hidden_layers": 3, "num_attention_heads": 6,
-    "num_key_value_heads": 2, "initializer_range": 0.1, "max_position_embeddings": 1024,
+    "num_key_value_heads": 2, "initializer_range": 0.1, "max_position_embeddings": 8192,
 }  # fmt: skip
 MARKERS = ("<extra_0>", "ки")
 CHAT = (

@@ -31,14 +31,14 @@ from rksc_tot.core.task import Question, Reject, Thought, function_task
 from rksc_tot.core.tree import Node
 from rksc_tot.engine.base import Account, Engine, LabelRequest
 from rksc_tot.evaluation.calibration import MechanismOutcome
-from rksc_tot.evaluation.calibration.examples import Trace, TracedValue, try_exit
+from rksc_tot.evaluation.calibration.examples import Trace, Traced, try_exit
 from rksc_tot.evaluation.problems import choose_problems, training_puzzles
 from rksc_tot.policies.early_exit.cgee import ExitRule, entropy, lead, likeliest
 from rksc_tot.policies.early_exit.learn_then_test import upper_bound
 from rksc_tot.search import Search
 from rksc_tot.strategies import BFS
 from rksc_tot.verifiers import LMValue
-from rksc_tot.verifiers.base import Score
+from rksc_tot.verifiers.base import Score, Verifier
 
 AT_ONCE = 8
 
@@ -59,14 +59,16 @@ class Compared(LMValue):
         return scores
 
 
-def searched(task: Task | str, problems: Sequence[str], engine: Engine, **options: Any) -> list[tuple[Result, LMValue]]:
-    """Search every problem, some at a time. ``verifier``: a class; each search gets a new instance."""
+def searched(
+    task: Task | str, problems: Sequence[str], engine: Engine, **options: Any
+) -> list[tuple[Result, Verifier]]:
+    """Search every problem, some at a time. ``verifier``: makes one for each search."""
     made = options.pop("verifier", LMValue)
 
-    async def all_of_them() -> list[tuple[Result, LMValue]]:
+    async def all_of_them() -> list[tuple[Result, Verifier]]:
         gate = asyncio.Semaphore(AT_ONCE)
 
-        async def one(problem: str) -> tuple[Result, LMValue]:
+        async def one(problem: str) -> tuple[Result, Verifier]:
             verifier = made()
             async with gate:
                 return await asolve(task, problem, engine=engine, verifier=verifier, **options), verifier
@@ -98,7 +100,7 @@ def game24(quick: bool, puzzles: Path | None, rows: str | None, delta: float, mo
     }
 
 
-def measured(early: Sequence[tuple[Result, LMValue]], calibration: Calibration) -> dict[str, Any]:
+def measured(early: Sequence[tuple[Result, Verifier]], calibration: Calibration) -> dict[str, Any]:
     """Savings of early exit, and how often its label differs from the label at full depth, over the nodes of searches."""
     seen = [pair for _, verifier in early if isinstance(verifier, Compared) for pair in verifier._seen]
     exits = [(node, trace) for node, trace in seen if node.layer is not None]
@@ -190,8 +192,8 @@ def real(model: str, quick: bool) -> dict[str, Any]:
     strategy = BFS(b=4, k=4)
     with load_engine(model) as engine:
         calibration = calibrate(sums(), problems[:count], engine=engine, strategy=strategy, delta=delta)
-        runs = searched(sums(), problems[-traced:], engine, strategy=strategy, verifier=TracedValue)
-    traces = [trace for _, verifier in runs if isinstance(verifier, TracedValue) for trace in verifier._harvest.traces]
+        runs = searched(sums(), problems[-traced:], engine, strategy=strategy, verifier=lambda: Traced(of=LMValue()))
+    traces = [trace for _, verifier in runs if isinstance(verifier, Traced) for trace in verifier._harvest.traces]
     ends = [likeliest(trace[-1]) for trace in traces]
     layers: dict[str, Any] = {}
     for layer in range(1, len(traces[0]) + 1):

@@ -163,7 +163,7 @@ async def search_for(
     """
     task = setup.task
     verifier = setup.verifier_for(valid)
-    rksc = None if setup.rksc is None else setup.rksc.ready(setup.engine, task, verifier.name)
+    rksc = None if setup.rksc is None else setup.rksc.ready(setup.engine, task, verifier)
     search = Search(
         task, valid, setup.engine, verifier, setup.budget, setup.seed, rksc=rksc, run=run, sampling=setup.sampling
     )

@@ -10,9 +10,18 @@ from rksc_tot.core.budget import BudgetReached
 from rksc_tot.core.errors import ConfigError, RkscTotError, VerifierError
 from rksc_tot.core.events import Scored
 from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code, shown
-from rksc_tot.core.task import Prompt
+from rksc_tot.core.task import Prompt, Question
 from rksc_tot.core.tree import Node, ReasoningTree
-from rksc_tot.engine.base import Completion, Engine, GenerateRequest, LabelRequest, LabelScores, Sampling
+from rksc_tot.engine.base import (
+    Account,
+    Completion,
+    Engine,
+    GenerateRequest,
+    LabelRequest,
+    LabelScores,
+    Reader,
+    Sampling,
+)
 from rksc_tot.search.approximate.approximations import Approximations
 from rksc_tot.search.limits import Limits
 from rksc_tot.search.validation import finite, prompt_fault, scalar
@@ -58,6 +67,22 @@ class Scorer(Protocol[S_contra]):
         """The lowest and highest score that a node can get, None if unknown."""
         ...
 
+    def reader(self, engine: Engine) -> Reader:
+        """The engine that answers its label requests: that of the search, or its own."""
+        ...
+
+    def labels_for(self, question: Question | None) -> tuple[str, ...]:
+        """The labels that are read where the task asks ``question``; empty if scores do not come from label probabilities."""
+        ...
+
+    def fingerprint(self) -> dict[str, Any]:
+        """The name and the settings that a calibration is bound to."""
+        ...
+
+    def release(self, search: S_contra) -> None:
+        """Release what was kept for a search that ends."""
+        ...
+
     async def score(self, search: S_contra, nodes: Sequence[Node]) -> Sequence[Score]:
         """One entry for each node: a number or an assessment; the error on this node; or None if a budget ran out."""
         ...
@@ -90,7 +115,11 @@ class Scoring(Generic[S]):
     ) -> None:
         self._search, self._verifier, self._engine, self._tree = search, verifier, engine, tree
         self._limits, self._emit = limits, emit
-        self._early_exit, self._audit = approximations.early_exit, approximations.compression_audit
+        self._reader = reader = approximations.reader
+        account = limits.account
+        self._account = account if reader is engine else Account(account.ledger, deadline=account.deadline)
+        self._early_exit = approximations.early_exit
+        self._audit = approximations.compression_audit if reader is engine else None
         self._works = False
 
     async def score(self, nodes: Sequence[Node]) -> list[tuple[Node, VerifierError]]:
@@ -118,7 +147,7 @@ class Scoring(Generic[S]):
         early_exit = None if nodes is None else self._early_exit
         if nodes is not None and early_exit is not None:
             requests = [early_exit.allow_exit(*pair) for pair in zip(nodes, requests, strict=True)]
-        replies = list(await self._engine.label(requests, self._limits.account))
+        replies = list(await self._reader.label(requests, self._account))
         if early_exit is not None:
             for reply in replies:
                 if reply is not None:
@@ -141,6 +170,10 @@ class Scoring(Generic[S]):
         ]
         replies = await self._engine.generate(requests, self._limits.account)
         return [None if reply.finish == "budget" else reply for [reply] in replies]
+
+    def close(self) -> None:
+        """Have the verifier release what it kept for the search."""
+        self._verifier.release(self._search)
 
     async def _ask(self, nodes: Sequence[Node]) -> list[Score]:
         """Call the verifier. Raises VerifierError if it raises any other error, or returns a wrong number of scores."""
@@ -190,7 +223,7 @@ class Scoring(Generic[S]):
             node.labels = dict(assessment.labels)
         if assessment.exact != node.score_exact:
             node.score_exact = assessment.exact
-        if assessment.layer is not None and assessment.layer < self._engine.layers:
+        if assessment.layer is not None and assessment.layer < self._reader.layers:
             node.layer = assessment.layer
         if node._handle is not None:
             self._engine.rate(node._handle, assessment.score, node.depth)

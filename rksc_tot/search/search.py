@@ -89,8 +89,9 @@ class Search:
         self._names = (seed, str(problem))
         self.rksc = rksc
         self._approximations = Approximations(
-            rksc, task, problem, self.prompt, engine, self.account, self._names, self.rng, self.warn
-        )
+            rksc, task, problem, self.prompt, engine, verifier.reader(engine), self.account, self._names, self.rng,
+            self.warn,
+        )  # fmt: skip
         self._on_event: Callable[[Event], None] | None = None
         self._answers = Answers(task, problem, self.tree)
         self.expander = Expander(
@@ -328,6 +329,7 @@ class Search:
         self._on_event = None
         self.limits.release_reserve()
         self._approximations.close()
+        self._scoring.close()
         for node in self.tree:
             self._release(node._handle)
             node._handle = None

@@ -4,15 +4,25 @@ import math
 
 import pytest
 
+from benchmarks.common.reward_models import save_reward_model
 from rksc_tot.core.budget import Budget, BudgetReached
 from rksc_tot.core.task import Question, function_task
 from rksc_tot.engine.mock.engine import MockEngine
 from rksc_tot.search import Search
-from rksc_tot.verifiers import VERIFIERS
+from rksc_tot.verifiers import VERIFIERS, prm
+
+
+@pytest.fixture(scope="module")
+def reward_model(tmp_path_factory):
+    verifier = prm(save_reward_model("token_classes", tmp_path_factory.mktemp("prm")))
+    yield verifier
+    verifier.close()
 
 
 @pytest.fixture(params=VERIFIERS.names())
 def verifier(request):
+    if request.param == "prm":
+        return request.getfixturevalue("reward_model")
     verifier = VERIFIERS.make(request.param)
     if missing := request.param == "unit_tests" and verifier.sandbox.guarantees().missing:
         pytest.skip(f"the sandbox cannot hold {missing}")

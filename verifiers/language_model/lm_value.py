@@ -48,6 +48,10 @@ class LMValue(Verifier):
         values = question.labels.values() if isinstance(question, Question) else ()
         return (min(values), max(values)) if values else None
 
+    def labels_for(self, question: Question | None) -> tuple[str, ...]:
+        """The labels of the question."""
+        return () if question is None else tuple(question.labels)
+
     def request(self, node: Node, question: Question) -> LabelRequest:
         """The engine request for the question at a node."""
         return LabelRequest(node._handle, question.text, tuple(question.labels))

@@ -1,4 +1,7 @@
-"""Parses plug-ins on the command line: ``name`` or ``name:setting=value,setting=value``."""
+"""Parses plug-ins on the command line: ``name`` or ``name:setting=value,setting=value``.
+
+The first setting of some plug-ins needs no name: ``prm:FOLDER,aggregate=min``.
+"""
 
 from __future__ import annotations
 
@@ -35,6 +38,8 @@ def split(registry: Registry[T], option: str, text: str, example: str) -> tuple[
     if name not in registry.names() and not re.match(r"\w+=", settings):  # the user's own, module:attribute
         attribute, colon, settings = settings.partition(":")
         name = f"{name}:{attribute}" if attribute else name
+    if (unnamed := registry.unnamed.get(name)) and settings and not re.match(r"\w+=", settings):
+        settings = f"{unnamed}={settings}"
     pairs = PAIR.findall(settings)
     names = [pair.partition("=")[0] for pair in pairs]
     plain = ",".join(pairs) == settings and all(setting.isidentifier() for setting in names)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Generic, TypeVar
 
@@ -33,6 +33,8 @@ class Registry(Generic[T]):
         Maps names to ``module:attribute``, which is imported on use.
     function_hint : str
         What to do, for the error message, if the name leads to a function that returns no plug-in.
+    unnamed : Mapping[str, str]
+        By plug-in, the setting that must be given; on a command line without its name, as in ``prm:FOLDER``.
 
     Methods take the name of a built-in or installed plug-in, or ``module:attribute`` for one that can be imported.
     """
@@ -42,6 +44,7 @@ class Registry(Generic[T]):
     group: str
     built_in: Mapping[str, str]
     function_hint: str = ""
+    unnamed: Mapping[str, str] = field(default_factory=dict)
 
     def names(self) -> list[str]:
         """All names, sorted."""
@@ -82,7 +85,8 @@ class Registry(Generic[T]):
     def summary(self, name: str) -> str:
         """The first line of a plug-in's docstring, or of its function's. Raises the errors of :meth:`make`."""
         plug_in = self._load(name)
-        self.make(name)
+        if name not in self.unnamed:  # a setting without a default
+            self.make(name)
         documented = plug_in
         if isinstance(plug_in, self.base):
             documented = getattr(plug_in, "function", type(plug_in))

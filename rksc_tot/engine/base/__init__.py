@@ -12,10 +12,12 @@ from rksc_tot.engine.base.engine import (
     Engine,
     Handle,
     PromptReuseVerdict,
+    Reader,
     SharingEngine,
     ThinkingEngine,
 )
 from rksc_tot.engine.base.requests import (
+    STEP_LABELS,
     Completion,
     Finish,
     GenerateRequest,
@@ -27,6 +29,7 @@ from rksc_tot.engine.base.thinking import AppendedText, ThinkingFormat
 
 __all__ = [
     "CLOSED",
+    "STEP_LABELS",
     "Account",
     "AppendedText",
     "Completion",
@@ -38,6 +41,7 @@ __all__ = [
     "LabelRequest",
     "LabelScores",
     "PromptReuseVerdict",
+    "Reader",
     "Sampling",
     "SharingEngine",
     "ThinkingEngine",

@@ -37,8 +37,8 @@ class PromptReuseVerdict(Protocol):
 
 
 @runtime_checkable
-class Engine(Protocol):
-    """The calls that :class:`~rksc_tot.search.Search` needs; implemented by the transformers engine and the mock engine."""
+class Reader(Protocol):
+    """Reads label probabilities after paths: an engine of a language model, or that of a reward model."""
 
     @property
     def name(self) -> str:
@@ -54,6 +54,15 @@ class Engine(Protocol):
     def layers(self) -> int:
         """Decoder layers for early exit and traces of label requests; 0 if this engine supports neither."""
         ...
+
+    async def label(self, requests: Sequence[LabelRequest], account: Account) -> Sequence[LabelScores | None]:
+        """Label probabilities of each request; None where the deadline came first."""
+        ...
+
+
+@runtime_checkable
+class Engine(Reader, Protocol):
+    """The calls that :class:`~rksc_tot.search.Search` needs; implemented by the transformers engine and the mock engine."""
 
     @property
     def usage(self) -> Usage:
@@ -76,10 +85,6 @@ class Engine(Protocol):
 
     async def generate(self, requests: Sequence[GenerateRequest], account: Account) -> list[list[Completion]]:
         """Completions of each request, ordered by their first branch; every branch is in exactly one of them."""
-        ...
-
-    async def label(self, requests: Sequence[LabelRequest], account: Account) -> Sequence[LabelScores | None]:
-        """Label probabilities of each request; None where the deadline came first."""
         ...
 
     def release(self, handle: Any) -> None:

@@ -18,6 +18,9 @@ from rksc_tot.policies.early_exit.cgee import ExitRule, RivalStop
 Finish = Literal["stop", "eos", "length", "budget", "rival"]
 """Why a text ended: at a stop string, at the model's end of text, or cut off."""
 
+STEP_LABELS = ("incorrect", "correct")
+"""The labels of a reward model's reading, in the order of the classes of its head."""
+
 
 class Sampling(Settings):
     """How a token is drawn. ``temperature`` 0 is greedy; the filters apply in the order top-k, top-p, min-p."""

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, cast
 
 from rksc_tot.cache.prefix_tree import PrefixTree
 from rksc_tot.core.errors import ConfigError, ContextOverflow, EngineError
-from rksc_tot.engine.base import Account, LabelRequest, LabelScores, check_layers
+from rksc_tot.engine.base import STEP_LABELS, Account, LabelRequest, LabelScores, check_layers
 from rksc_tot.engine.jobs.job import ComputedRows
 from rksc_tot.engine.jobs.label_question import Labelling
 from rksc_tot.engine.model.info import vocabulary_size
 from rksc_tot.engine.reward.format import RewardFormat
-from rksc_tot.engine.reward.head import CLASSES, RewardModel
+from rksc_tot.engine.reward.head import RewardModel
 from rksc_tot.engine.tokenization.label_trie import LogProbabilities, Prefix
 from rksc_tot.engine.transformers_engine.handle import KVHandle
 from rksc_tot.engine.transformers_engine.kv_engine import KVEngine
@@ -34,14 +34,14 @@ class HeadClasses:
     """
 
     question: list[int]
-    labels: tuple[str, ...] = CLASSES
+    labels: tuple[str, ...] = STEP_LABELS
     nodes: tuple[Prefix, ...] = ((),)
     first: tuple[tuple[int, ...], ...] = ((0,), (1,))
     flat: bool = True
 
     def read(self, logprobs: LogProbabilities) -> tuple[list[float], float]:
         """Probabilities of the classes; there is nothing else."""
-        return logprobs((), range(len(CLASSES))).exp().tolist(), 0.0
+        return logprobs((), range(len(STEP_LABELS))).exp().tolist(), 0.0
 
     def likeliest(self, logprobs: LogProbabilities, most: int) -> list[tuple[Prefix, float]]:
         """Nothing is outside the classes."""
@@ -120,9 +120,9 @@ class RewardEngine(KVEngine):
         return self._extend(handle, ids)
 
     async def label(self, requests: Sequence[LabelRequest], account: Account) -> list[LabelScores | None]:
-        """The probabilities of :data:`CLASSES` at the end of each path, None where the deadline came first.
+        """The probabilities of the step labels at the end of each path, None where the deadline came first.
 
-        The requests name these labels; their question is not used.
+        The requests name :data:`~rksc_tot.engine.base.STEP_LABELS`; their question is not used.
         """
         self._check(*(request.handle for request in requests))
         check_layers(requests, self.name, self.layers, self.forward.no_lens)

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar
 
 from torch import nn
 
-from rksc_tot.core.errors import ConfigError
 from rksc_tot.engine.reward.head import RewardModel, two_classes
 from rksc_tot.engine.tokenization.text import TextTokenizer
 
 if TYPE_CHECKING:
     from rksc_tot.engine.reward.checkpoint import Checkpoint
-
-Output = Literal["probability", "difference"]
 
 
 class RewardFormat:
@@ -104,14 +101,3 @@ class RewardFormat:
                 f"the head {name} has the shape {tuple(shape)}; it must have {wanted} rows of {width} numbers",
                 "give a checkpoint of a kind that is supported",
             )
-
-
-def value_of(output: Output, incorrect: float, correct: float) -> float:
-    """The score of a step: P(correct), 0..1, or P(correct) - P(incorrect), -1..1."""
-    return correct if output == "probability" else correct - incorrect
-
-
-def check_output(output: str) -> None:
-    """Raise ConfigError unless ``output`` is known."""
-    if output not in ("probability", "difference"):
-        raise ConfigError(f"output {output!r} is unknown", hint="use probability or difference")

@@ -15,9 +15,6 @@ if TYPE_CHECKING:
 
     from transformers import PreTrainedModel
 
-CLASSES = ("incorrect", "correct")
-"""The classes of every head, in the order of its logits."""
-
 
 class RewardModel(nn.Module):
     """A backbone and a head on its last hidden states. Engines use it like a causal LM with a vocabulary of two tokens.
@@ -27,8 +24,8 @@ class RewardModel(nn.Module):
     backbone
         A decoder without a head, such as ``Qwen2Model``.
     head
-        Takes hidden states ``[…, H]`` after the final norm; returns logits ``[…, 2]`` of :data:`CLASSES`. The identity: the
-        hidden states themselves, to prove the backbone.
+        Takes hidden states ``[…, H]`` after the final norm; returns logits ``[…, 2]`` of *incorrect* and *correct*. The
+        identity gives the hidden states themselves, to prove the backbone.
     """
 
     def __init__(self, backbone: PreTrainedModel, head: nn.Module) -> None:

@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, Unpack
 
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
+from rksc_tot.api.setup import verifier_of
 from rksc_tot.api.solve import asolve
 from rksc_tot.api.sync import run_async
 from rksc_tot.core.errors import ConfigError, RkscTotError, TaskError
 from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code, shown
 from rksc_tot.core.seeds import stream_key
 from rksc_tot.core.task import Path, Task
-from rksc_tot.engine.base import Account, Engine, LabelRequest
-from rksc_tot.evaluation.calibration.examples import Harvest, TracedValue
+from rksc_tot.engine.base import Account, Engine, LabelRequest, Reader
+from rksc_tot.evaluation.calibration.examples import Harvest, Traced
 from rksc_tot.evaluation.calibration.testing import outcomes_of
 from rksc_tot.evaluation.problems import refuse_repeats
 from rksc_tot.policies.early_exit.learn_then_test import examples_needed
@@ -30,6 +31,7 @@ from rksc_tot.tasks import load_task
 
 if TYPE_CHECKING:
     from rksc_tot.strategies.base import Strategy
+    from rksc_tot.verifiers.base import Verifier
 
 JSON: TypeAdapter[Any] = TypeAdapter(JsonValue)
 FITTING = 5  # one problem of so many makes the candidates
@@ -39,6 +41,7 @@ class CalibrationOptions(TypedDict, total=False):
     """What :func:`calibrate` hands on to :func:`acalibrate`."""
 
     strategy: Strategy | str
+    verifier: Verifier | str
     delta: float
     alpha: float
     seed: int
@@ -59,6 +62,7 @@ async def acalibrate(
     *,
     engine: Engine,
     strategy: Strategy | str = "bfs",
+    verifier: Verifier | str = "lm_value",
     delta: float = 0.01,
     alpha: float = 0.05,
     seed: int = 0,
@@ -67,7 +71,7 @@ async def acalibrate(
 ) -> Calibration:
     """Find out which decisions may be taken early.
 
-    Each problem is searched in full with the verifier ``lm_value``, every layer of which is read. A fifth of the problems
+    Each problem is searched in full with the verifier, whose labels are read after every layer. A fifth of the problems
     makes candidate rules, from strict to loose; of each of the others one random node (one random group of siblings) tests
     them by fixed-sequence testing (:mod:`rksc_tot.policies.early_exit.learn_then_test`). A mechanism none of whose
     candidates passes is refused,
@@ -80,9 +84,11 @@ async def acalibrate(
     problems : sequence
         Of the kind searches will meet, none of those to be evaluated on, each of them once; JSON must be able to hold them.
     engine : Engine
-        The model.
+        The model that writes thoughts.
     strategy : Strategy or str
         How to search; which nodes there are depends on it.
+    verifier : Verifier or str
+        A verifier with labels: ``lm_value``, for a task with a question, or a process reward model.
     delta : float
         δ: of the decisions taken early, the share that may differ from those in full, 0..1.
     alpha : float
@@ -111,24 +117,27 @@ async def acalibrate(
     fitting = len(shuffled) // FITTING
     if concurrency < 1:
         raise ConfigError(f"concurrency is {concurrency}", hint="use at least 1")
-    _check(task, shuffled, fitting, engine, delta, alpha)
-    await _check_question(task, shuffled[0], engine)
+    verifier = verifier_of(verifier)
+    reader, own_labels = verifier.reader(engine), verifier.labels_for(None)
+    _check(task, shuffled, fitting, reader, delta, alpha)
+    if not own_labels:
+        await _check_question(task, shuffled[0], engine, verifier)
     gate = asyncio.Semaphore(concurrency)
     errors: list[Exception] = []
 
     async def one(at: int, problem: Any) -> Searched | None:
-        verifier = TracedValue()
+        traced = Traced(of=verifier)
         async with gate:
             if _refusal(errors):
                 return None
             try:
-                result = await asolve(task, problem, engine=engine, strategy=strategy, verifier=verifier, seed=seed)
+                result = await asolve(task, problem, engine=engine, strategy=strategy, verifier=traced, seed=seed)
             except Exception as error:  # a bad problem must not end the run, whatever a plug-in raises on it
                 errors.append(error)
                 return None
             finally:
                 on_problem(problem)
-        harvest = verifier.harvest(result.tree)
+        harvest = traced.harvest(result.tree)
         if at >= fitting:
             harvest = harvest.one_of_each(random.Random(stream_key(seed, "tested", at)))
         return Searched(problem, result.path, result.settings["strategy"], harvest)
@@ -137,20 +146,23 @@ async def acalibrate(
     done = [each for each in found if each is not None]
     if not done or _refusal(errors):
         raise _refusal(errors) or errors[0]
-    probe, wording = _probe(task, done)
-    _check_labels(done, wording)
+    probe, wording = _probe(task, done, bool(own_labels))
+    labels = own_labels or wording.labels
+    _check_labels(done, labels)
     fit, test = ([each.harvest for each in part if each is not None] for part in (found[:fitting], found[fitting:]))
     asked = [outside for harvest in test for outside in harvest.outside]
     return Calibration(
-        model=engine.name,
-        revision=revision_of(engine),
-        weights=weights_of(engine),
-        dtype=engine.numerics.get("dtype"),
-        layers=engine.layers,
+        model=reader.name,
+        revision=revision_of(reader),
+        weights=weights_of(reader),
+        dtype=reader.numerics.get("dtype"),
+        layers=reader.layers,
         task=task.name or type(task).__name__,
         prompt=wording.hash,
         probe=probe,
-        labels=wording.labels,
+        labels=labels,
+        verifier=verifier.fingerprint(),
+        writer=None if reader is engine else weights_of(engine),
         strategy=done[0].strategy,
         delta=delta,
         alpha=alpha,
@@ -172,7 +184,7 @@ class Searched(NamedTuple):
     harvest: Harvest
 
 
-def _check(task: Task, problems: Sequence[Any], fitting: int, engine: Engine, delta: float, alpha: float) -> None:
+def _check(task: Task, problems: Sequence[Any], fitting: int, reader: Reader, delta: float, alpha: float) -> None:
     """Refuse what cannot end well, before anything is searched."""
     needed = examples_needed(delta, alpha)
     if len(problems) - fitting < needed:
@@ -182,8 +194,8 @@ def _check(task: Task, problems: Sequence[Any], fitting: int, engine: Engine, de
             f"among them; {len(problems)} are given, of which {fitting} make the rules and {len(problems) - fitting} test them",
             hint=f"give {least} or more, or a larger delta",
         )
-    if not engine.layers:
-        raise ConfigError(f"{engine.name!r} allows no reads between its layers", hint="there is nothing to calibrate")
+    if not reader.layers:
+        raise ConfigError(f"{reader.name!r} allows no reads between its layers", hint="there is nothing to calibrate")
     for problem in problems:
         try:
             JSON.validate_python(problem)
@@ -194,8 +206,9 @@ def _check(task: Task, problems: Sequence[Any], fitting: int, engine: Engine, de
     refuse_repeats(task, problems)
 
 
-async def _check_question(task: Task, problem: Any, engine: Engine) -> None:
-    """Refuse a task that asks nothing, or whose labels cannot be read between the layers; nothing is computed.
+async def _check_question(task: Task, problem: Any, engine: Engine, verifier: Verifier) -> None:
+    """Refuse a task that asks nothing, or whose labels cannot be read between the layers; nothing is computed. Refuse a
+    verifier that reads no labels.
 
     Whether there is a question, and which, is taken from the root. Where a question needs a thought, nothing is refused.
     """
@@ -209,11 +222,13 @@ async def _check_question(task: Task, problem: Any, engine: Engine) -> None:
         raise TaskError("the task has no question to be answered early", hint="write Task.question")
     if question_fault(question):
         return
+    if not (labels := verifier.labels_for(question)):
+        raise ConfigError(f"the verifier {verifier.name!r} reads no labels", hint="there is nothing to calibrate")
     late = Account(deadline=-math.inf)
     try:
         handle = engine.open(prompt, late)
         try:
-            await engine.label([LabelRequest(handle, question.text, tuple(question.labels), trace=True)], late)
+            await engine.label([LabelRequest(handle, question.text, labels, trace=True)], late)
         finally:
             engine.release(handle)
     except ConfigError:
@@ -227,22 +242,22 @@ def _refusal(errors: Sequence[Exception]) -> ConfigError | None:
     return next((error for error in errors if isinstance(error, ConfigError)), None)
 
 
-def _probe(task: Task, searched: Sequence[Searched]) -> tuple[Probe, TaskFingerprint]:
-    """A path at which the task has a question, of the first problem that has one."""
+def _probe(task: Task, searched: Sequence[Searched], own_labels: bool) -> tuple[Probe, TaskFingerprint]:
+    """A path at which the task has a question, of the first problem that has one; with ``own_labels`` any path will do."""
     for problem, path, _, _ in searched:
         for thoughts in (path[:1], []):
             try:
                 wording = task_fingerprint(task, problem, thoughts)
             except TaskError:  # it does not read back what it has made of a thought
                 continue
-            if wording.labels:
+            if wording.labels or own_labels:
                 return Probe(problem=problem, thoughts=tuple(thoughts)), wording
     raise TaskError("the task has no question to be answered early", hint="write Task.question")
 
 
-def _check_labels(searched: Sequence[Searched], wording: TaskFingerprint) -> None:
+def _check_labels(searched: Sequence[Searched], wanted: tuple[str, ...]) -> None:
     sets = {labels for each in searched for labels in each.harvest.labels}
-    if sets - {wording.labels}:
+    if sets - {wanted}:
         raise TaskError(
             f"the labels change from node to node: {' / '.join(', '.join(labels) for labels in sorted(sets)[:3])}",
             hint="only a question with the same labels everywhere can be calibrated",

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from pydantic import PrivateAttr
 
-from rksc_tot.core.errors import ContextOverflow
-from rksc_tot.core.task import Question
 from rksc_tot.core.tree import Node, ReasoningTree
-from rksc_tot.engine.base import LabelRequest, LabelScores
+from rksc_tot.engine.base import Account, Engine, LabelRequest, LabelScores, Reader
 from rksc_tot.policies.early_exit.cgee import ExitRule, RivalStop, VerifySkip, confidence, exit_layer, likeliest
 from rksc_tot.policies.ranking import rounded
 from rksc_tot.search import Search
 from rksc_tot.search.scoring import Score
-from rksc_tot.verifiers.language_model.lm_value import LMValue
+from rksc_tot.verifiers.base import Verifier
 
 Trace = tuple[tuple[float, ...], ...]
 
@@ -66,24 +64,57 @@ class Harvest:
         return Harvest(self.labels, self.traces[picked], groups, self.outside[picked])
 
 
-class TracedValue(LMValue):
-    """LM value that has every layer speak, and keeps what was said."""
+class TracingReader:
+    """A reader that traces every label request through all layers, and records the traces."""
 
+    def __init__(self, reader: Reader, harvest: Harvest) -> None:
+        self._reader = reader
+        self._harvest = harvest
+
+    @property
+    def name(self) -> str:
+        """As of the reader."""
+        return self._reader.name
+
+    @property
+    def numerics(self) -> Mapping[str, Any]:
+        """As of the reader."""
+        return self._reader.numerics
+
+    @property
+    def layers(self) -> int:
+        """As of the reader."""
+        return self._reader.layers
+
+    async def label(self, requests: Sequence[LabelRequest], account: Account) -> Sequence[LabelScores | None]:
+        """Label probabilities, read in full with a trace."""
+        replies = await self._reader.label([replace(request, trace=True) for request in requests], account)
+        for request, reply in zip(requests, replies, strict=True):
+            if reply is not None and reply.trace is not None:
+                self._harvest.labels.add(request.labels)
+                self._harvest.traces.append(reply.trace)
+                self._harvest.outside.append((reply.outside or 0.0) > 0.5)
+        return replies
+
+
+class Traced(Verifier):
+    """A verifier whose label requests are traced and recorded. Its scores are those of ``of``."""
+
+    name: str = "traced"
+    of: Verifier
     _harvest: Harvest = PrivateAttr(default_factory=Harvest)
 
-    def request(self, node: Node, question: Question) -> LabelRequest:
-        """In full, with a trace."""
-        return replace(super().request(node, question), trace=True)
+    def reader(self, engine: Engine) -> Reader:
+        """That of the verifier, with traces."""
+        return TracingReader(self.of.reader(engine), self._harvest)
 
-    def value(
-        self, search: Search, node: Node, question: Question, reply: LabelScores | ContextOverflow | None
-    ) -> Score:
-        """The score as ever."""
-        if isinstance(reply, LabelScores) and reply.trace is not None:
-            self._harvest.labels.add(tuple(question.labels))
-            self._harvest.traces.append(reply.trace)
-            self._harvest.outside.append((reply.outside or 0.0) > 0.5)
-        return super().value(search, node, question, reply)
+    async def score(self, search: Search, nodes: Sequence[Node]) -> Sequence[Score]:
+        """As of the verifier."""
+        return await self.of.score(search, nodes)
+
+    def release(self, search: Search) -> None:
+        """As of the verifier."""
+        self.of.release(search)
 
     def harvest(self, tree: ReasoningTree) -> Harvest:
         """Everything from the search that grew this tree."""

@@ -9,7 +9,7 @@ from typing import Any
 from rksc_tot.core.errors import ConfigError
 from rksc_tot.core.task import Prompt, Task
 from rksc_tot.core.tree import Node
-from rksc_tot.engine.base import Account, CompressingEngine, Engine, SharingEngine
+from rksc_tot.engine.base import Account, CompressingEngine, Engine, Reader, SharingEngine
 from rksc_tot.search.approximate.compression_audit import AUDIT, CompressionAudit
 from rksc_tot.search.approximate.early_exit import EarlyExit
 from rksc_tot.search.approximate.prompt_variants import PromptVariants, other_variants
@@ -26,6 +26,8 @@ class Approximations:
         The settings, checked for the engine, the task and the verifier.
     task, problem, prompt, engine, account
         Of the search.
+    reader
+        The engine that answers the verifier's label requests.
     names : tuple
         Seed and problem: the beginning of every random stream's name.
     rng : callable
@@ -48,12 +50,14 @@ class Approximations:
         problem: Any,
         prompt: Prompt,
         engine: Engine,
+        reader: Reader,
         account: Account,
         names: tuple[object, ...],
         rng: Callable[..., random.Random],
         warn: Callable[[str, str], None],
     ) -> None:
-        self.early_exit = None if rksc is None else EarlyExit(rksc, engine, account.ledger, rng, warn)
+        self.reader = reader
+        self.early_exit = None if rksc is None else EarlyExit(rksc, reader, account.ledger, rng, warn)
         self.sibling_merging = None
         if rksc is not None and rksc.sibling is not None and isinstance(engine, SharingEngine):
             self.sibling_merging = SiblingMerging(rksc.sibling, rksc.audit, task, problem, engine, account, rng, warn)

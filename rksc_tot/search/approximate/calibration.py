@@ -6,15 +6,15 @@ import contextlib
 import datetime as dt
 from importlib.resources import files
 from importlib.resources.abc import Traversable
-from typing import Annotated, Any, ClassVar, Generic, Literal, NoReturn, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, Literal, NoReturn, Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
 from rksc_tot.core.errors import ConfigError, TaskError
 from rksc_tot.core.plugins.record_file import ChecksummedRecord
 from rksc_tot.core.plugins.user_code import shown
-from rksc_tot.core.task import Task
-from rksc_tot.engine.base import Engine
+from rksc_tot.core.task import Question, Task
+from rksc_tot.engine.base import Engine, Reader
 from rksc_tot.policies.early_exit.cgee import EntropyStable, Margins, RivalStop, VerifySkip
 from rksc_tot.policies.early_exit.learn_then_test import at_most, upper_bound
 from rksc_tot.search.approximate.fingerprint import task_fingerprint, weights_of
@@ -93,13 +93,31 @@ class Probe(BaseModel):
     thoughts: tuple[str, ...] = ()
 
 
+class CalibratedVerifier(Protocol):
+    """The methods of a verifier that bind it to a calibration (see :class:`~rksc_tot.search.scoring.Scorer`)."""
+
+    def reader(self, engine: Engine) -> Reader:
+        """The engine that answers its label requests."""
+        ...
+
+    def labels_for(self, question: Question | None) -> tuple[str, ...]:
+        """The labels that are read where the task asks ``question``."""
+        ...
+
+    def fingerprint(self) -> dict[str, Any]:
+        """The name and the settings that a calibration is bound to."""
+        ...
+
+
 class Calibration(ChecksummedRecord):
-    """Rules for early decisions, made for one model on one task, with their guarantee.
+    """Rules for early decisions, made for one verifier on one task, with their guarantee.
 
     Of the decisions that a rule takes early, at most a share ``delta`` differ from the full decision, with confidence
     1 - ``alpha`` for each mechanism. This holds for one node of each problem, as searches with ``strategy`` on such problems
     produce them.
 
+    * ``model``, ``weights``, ``layers``: of the model that reads labels. ``verifier``: name and settings of the verifier.
+      ``writer``: the weights of the model that writes thoughts, None if it is the same.
     * ``exit``: layer exit, of two kinds of rule the one that saved more on the fitting part. ``other``: the other kind, for
       comparison only.
     * ``skip``: verify skip. ``rivals``: rival stop.
@@ -118,6 +136,8 @@ class Calibration(ChecksummedRecord):
     prompt: str
     probe: Probe
     labels: Annotated[tuple[str, ...], Field(min_length=2)]
+    verifier: dict[str, JsonValue]
+    writer: str | None
     strategy: dict[str, JsonValue]
     delta: Risk
     alpha: Risk
@@ -169,25 +189,37 @@ class Calibration(ChecksummedRecord):
 
     # -- model and task ---------------------------------------------------------------------------------------------
 
-    def check(self, engine: Engine, task: Task) -> None:
-        """Check that the calibration was made for this model and task.
+    def check(self, engine: Engine, task: Task, verifier: CalibratedVerifier) -> None:
+        """Check that the calibration was made for this model, task and verifier.
 
         Raises
         ------
         ConfigError
             The message says what differs.
         """
+        reader, settings = verifier.reader(engine), verifier.fingerprint()
+        if settings != self.verifier:
+            then, now = self.verifier["name"], settings["name"]
+            what = f"the verifier {then!r}, and the search has {now!r}"
+            if then == now:
+                what = f"the verifier {then!r} with the settings {self.verifier}, and the search has {settings}"
+            raise ConfigError(
+                f"the calibration was made with {what}", hint="use that verifier, or leave out the calibration"
+            )
         if (name := task.name or type(task).__name__) != self.task:
             self._refuse(f"the task: {self.task!r}, now {name!r}")
-        dtype = engine.numerics.get("dtype")
+        dtype = reader.numerics.get("dtype")
+        writer = None if reader is engine else weights_of(engine)
         found: dict[str, tuple[object, object]] = {
-            "the layers": (self.layers, engine.layers),
+            "the layers": (self.layers, reader.layers),
             "the dtype": (self.dtype, dtype),
-            "the weights": (self.weights[:12], weights_of(engine)[:12]),
+            "the weights": (self.weights[:12], weights_of(reader)[:12]),
         }
         for what, (made_for, there) in found.items():
             if made_for != there:
-                self._refuse(f"{what}: {made_for} of {self.model!r}, now {there} of {engine.name!r}")
+                self._refuse(f"{what}: {made_for} of {self.model!r}, now {there} of {reader.name!r}")
+        if writer != self.writer:
+            self._refuse(f"the thoughts: another model wrote them, now {engine.name!r} does")
         current = None
         with contextlib.suppress(TaskError):
             current = task_fingerprint(task, self.probe.problem, self.probe.thoughts)
@@ -195,8 +227,8 @@ class Calibration(ChecksummedRecord):
             self._refuse(
                 f"the task {task.name or type(task).__name__!r} refuses the problem {shown(self.probe.problem)}"
             )
-        elif current.labels != self.labels:
-            then, now = ", ".join(self.labels), ", ".join(current.labels) or "none"
+        elif (labels := verifier.labels_for(None) or current.labels) != self.labels:
+            then, now = ", ".join(self.labels), ", ".join(labels) or "none"
             self._refuse(f"the labels: {then}, now {now}")
         elif current.hash != self.prompt:
             self._refuse("the text of the prompt or question, or the value of a label, has changed")

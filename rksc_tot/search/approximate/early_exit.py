@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from rksc_tot.core.ledger import Ledger, Lossy
 from rksc_tot.core.tree import Node
-from rksc_tot.engine.base import Engine, LabelRequest, LabelScores
+from rksc_tot.engine.base import LabelRequest, LabelScores, Reader
 from rksc_tot.policies.early_exit.cgee import RivalStop, confidence, exit_layer, likeliest, survivors
 from rksc_tot.policies.early_exit.learn_then_test import alarm
 from rksc_tot.policies.ranking import rounded
@@ -29,7 +29,9 @@ class EarlyExit:
     ----------
     rksc : RKSC
         With its calibration loaded.
-    engine, ledger
+    reader
+        The engine that answers the verifier's label requests.
+    ledger
         Of the search.
     rng : callable
         Returns the random stream of the search with the given name; it decides for each node whether to audit.
@@ -38,7 +40,7 @@ class EarlyExit:
     """
 
     rksc: RKSC
-    engine: Engine
+    reader: Reader
     ledger: Ledger
     rng: Callable[..., random.Random]
     warn: Callable[[str, str], None]
@@ -111,7 +113,7 @@ class EarlyExit:
             for node, trust, found in zip(group, confidences, ranges, strict=True):
                 low, high = found or (0.0, 0.0)
                 skipped.append((node, low + (high - low) * trust))
-            self.ledger.verifier_layers_full += len(group) * self.engine.layers
+            self.ledger.verifier_layers_full += len(group) * self.reader.layers
         return skipped, audited
 
     def review(self, audited: Sequence[Sequence[Node]]) -> None:

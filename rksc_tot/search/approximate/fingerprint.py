@@ -15,7 +15,7 @@ from rksc_tot.search.task_calls import accept_root, accept_thought, validated
 from rksc_tot.search.validation import question_fault
 
 if TYPE_CHECKING:
-    from rksc_tot.engine.base import Engine
+    from rksc_tot.engine.base import Reader
 
 SAMPLED = 16  # values read from each parameter tensor
 PLACES = (
@@ -64,7 +64,7 @@ def task_fingerprint(task: Task, problem: Any, thoughts: Sequence[str]) -> TaskF
     return TaskFingerprint(_hash(json.dumps(told, default=_plain).encode(errors="surrogatepass")), labels)
 
 
-def weights_of(engine: Engine) -> str:
+def weights_of(engine: Reader) -> str:
     """Hash a model's configuration, chat template and a fixed sample of every parameter.
 
     A training step changes the hash. For an engine without a model, it is the hash of the engine's name.
@@ -87,7 +87,7 @@ def weights_of(engine: Engine) -> str:
     return _hash("\n".join([*state, *map(float.hex, numbers)]).encode())
 
 
-def revision_of(engine: Engine) -> str | None:
+def revision_of(engine: Reader) -> str | None:
     """The commit of a downloaded model, None if unknown."""
     config = getattr(getattr(engine, "model", None), "config", None)
     commit: str | None = getattr(config, "_commit_hash", None)

@@ -12,9 +12,7 @@ from rksc_tot.core.task import Task
 from rksc_tot.engine.base import Engine, SharingEngine
 from rksc_tot.policies.asks import ASKS, PromptReuse
 from rksc_tot.policies.early_exit.cgee import ExitRule, RivalStop, VerifySkip
-from rksc_tot.search.approximate.calibration import AGAIN, Calibration
-
-CALIBRATED = "lm_value"  # the verifier that a calibration is made with
+from rksc_tot.search.approximate.calibration import AGAIN, CalibratedVerifier, Calibration
 
 
 class RKSC(Settings):
@@ -62,8 +60,8 @@ class RKSC(Settings):
             return self
         return self.model_copy(update={"calibration": Calibration.load(self.calibration)})
 
-    def ready(self, engine: Engine, task: Task, verifier: str) -> RKSC:
-        """These settings with the calibration loaded, checked for an engine, a task and the name of a verifier.
+    def ready(self, engine: Engine, task: Task, verifier: CalibratedVerifier) -> RKSC:
+        """These settings with the calibration loaded, checked for an engine, a task and a verifier.
 
         Raises
         ------
@@ -86,12 +84,7 @@ class RKSC(Settings):
             if self.rivals:
                 raise ConfigError("rivals is on without a calibration", hint=AGAIN)
             return self
-        if verifier != CALIBRATED:
-            raise ConfigError(
-                f"the calibration was made with the verifier {CALIBRATED!r}, and the search has {verifier!r}",
-                hint="use that verifier, or leave out the calibration",
-            )
-        held.check(engine, task)
+        held.check(engine, task, verifier)
         if self.rivals and held.rivals.refused:
             raise ConfigError(
                 f"rivals is on, but the calibration has no rule for it: {held.rivals.refused}", hint=AGAIN

@@ -2,8 +2,7 @@ import pytest
 import torch
 
 from rksc_tot.core.errors import ContextOverflow
-from rksc_tot.engine.base import Account, LabelRequest
-from rksc_tot.engine.reward.head import CLASSES
+from rksc_tot.engine.base import STEP_LABELS, Account, LabelRequest
 from rksc_tot.policies.early_exit.cgee import Margins
 from tests.engine.reward.conftest import PROBLEM, STEPS
 from tests.engine.reward.official import official_scores
@@ -20,7 +19,7 @@ def opened(engine, account, steps=STEPS, problem=PROBLEM):
 
 
 async def correct(engine, handles, account, **options):
-    replies = await engine.label([LabelRequest(handle, "", CLASSES, **options) for handle in handles], account)
+    replies = await engine.label([LabelRequest(handle, "", STEP_LABELS, **options) for handle in handles], account)
     return [reply.probabilities["correct"] for reply in replies]
 
 
@@ -53,7 +52,7 @@ async def test_only_the_new_step_is_computed(engine):
 async def test_a_step_that_left_early_is_computed_in_full_when_the_next_step_needs_it(engine, folders, kind):
     account = Account()
     handles = opened(engine, account)
-    [reply] = await engine.label([LabelRequest(handles[1], "", CLASSES, exit=ALWAYS)], account)
+    [reply] = await engine.label([LabelRequest(handles[1], "", STEP_LABELS, exit=ALWAYS)], account)
     assert reply.layer == 1
     engine.check_integrity()
     found = await correct(engine, handles[2:], account)
@@ -64,7 +63,7 @@ async def test_a_step_that_left_early_is_computed_in_full_when_the_next_step_nee
 async def test_a_trace_reads_the_head_after_the_norm_of_every_layer(engine):
     account = Account()
     handle = opened(engine, account)[1]
-    [reply] = await engine.label([LabelRequest(handle, "", CLASSES, trace=True)], account)
+    [reply] = await engine.label([LabelRequest(handle, "", STEP_LABELS, trace=True)], account)
     with torch.no_grad():
         ids = torch.tensor([handle.tokens])
         states = engine.model.backbone(ids, output_hidden_states=True, use_cache=False).hidden_states
@@ -91,7 +90,7 @@ async def test_markers_in_user_text_stay_text(engine):
 @pytest.mark.parametrize("kind", ["outcome"], indirect=True)
 async def test_a_path_beyond_the_context_is_refused(engine):
     handle = engine.open("x", Account())
-    with pytest.raises(ContextOverflow, match="whose context holds 1024"):
-        engine.extend(handle, "word " * 1000)
+    with pytest.raises(ContextOverflow, match="whose context holds 8192"):
+        engine.extend(handle, "word " * 2000)
     with pytest.raises(ContextOverflow):
-        engine.open("word " * 1000, Account())
+        engine.open("word " * 2000, Account())

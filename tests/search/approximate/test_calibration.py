@@ -7,6 +7,7 @@ from rksc_tot.core.errors import ConfigError
 from rksc_tot.core.task import Question
 from rksc_tot.engine.mock.engine import MockEngine
 from rksc_tot.evaluation.calibration import Calibration
+from rksc_tot.verifiers import LMValue
 from tests.layered_mock import LAYERS, WORTH, make_engine, make_task, write
 
 
@@ -33,7 +34,7 @@ def test_a_saved_record_loads_unchanged(accepted, tmp_path):
 
 
 def test_a_calibration_holds_for_its_model_and_task(accepted):
-    accepted.check(make_engine(), make_task())
+    accepted.check(make_engine(), make_task(), LMValue())
 
 
 def named(engine, name):
@@ -70,7 +71,7 @@ def named(engine, name):
 )
 def test_another_model_task_or_text_is_refused_with_the_difference(accepted, engine, task, message):
     with pytest.raises(ConfigError, match=f"is for another model or task: .*{message}.* - make one with"):
-        accepted.check(engine(), task())
+        accepted.check(engine(), task(), LMValue())
 
 
 def test_another_dtype_is_refused(accepted):
@@ -79,7 +80,7 @@ def test_another_dtype_is_refused(accepted):
 
     engine = Half(write, layers=LAYERS)
     with pytest.raises(ConfigError, match="the dtype: None of 'mock', now bfloat16"):
-        accepted.check(engine, make_task())
+        accepted.check(engine, make_task(), LMValue())
 
 
 def loosen(record):
@@ -154,4 +155,4 @@ def test_another_task_is_refused_by_its_name(accepted):
     task = make_task()
     task.name = "another"
     with pytest.raises(ConfigError, match=r"the task: '.*', now 'another'"):
-        accepted.check(make_engine(), task)
+        accepted.check(make_engine(), task, LMValue())

@@ -29,7 +29,8 @@ def calibration(engine):
     return Calibration.model_validate(
         {
             "model": engine.name, "weights": weights_of(engine), "dtype": "float32", "layers": engine.layers,
-            "task": "game24", "prompt": wording.hash, "probe": {"problem": PUZZLE}, "labels": wording.labels, "strategy": {},
+            "task": "game24", "prompt": wording.hash, "probe": {"problem": PUZZLE}, "labels": wording.labels,
+                "verifier": {"name": "lm_value"}, "writer": None, "strategy": {},
             "delta": 0.01, "alpha": 0.05, "seed": 0, "problems": 500, "fitting": 100, "outside": 0, "date": "2026-01-01",
             "exit": {"examples": 400, "walk": [step], "chosen": 0}, "other": off, "skip": off, "rivals": off,
         }

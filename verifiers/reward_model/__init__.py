@@ -1,0 +1,1 @@
+"""Verifiers that are reward models."""
