@@ -126,7 +126,7 @@ def write_list(registry: Registry[Any]) -> None:
         except RkscTotError as error:
             summary, settings = f"({error})", []
         else:
-            settings = setting_lines(registry.make(name), registry.base)
+            settings = setting_lines(registry.example(name), registry.base)
         print(f"{name:<{width}}  {one_line(summary)}")
         for setting in settings:
             print(f"{'':<{width}}    {one_line(setting)}")

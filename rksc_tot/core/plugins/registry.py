@@ -82,11 +82,15 @@ class Registry(Generic[T]):
             raise ConfigError(f"{self.kind} {name!r} is {type(made).__name__}, not a {wanted}", hint=hint)
         return made
 
+    def example(self, name: str) -> T:
+        """The plug-in of that name with its defaults, and a placeholder for the setting that must be given."""
+        must = self.unnamed.get(name)
+        return self.make(name, **({} if must is None else {must: must.upper()}))
+
     def summary(self, name: str) -> str:
         """The first line of a plug-in's docstring, or of its function's. Raises the errors of :meth:`make`."""
         plug_in = self._load(name)
-        if name not in self.unnamed:  # a setting without a default
-            self.make(name)
+        self.example(name)
         documented = plug_in
         if isinstance(plug_in, self.base):
             documented = getattr(plug_in, "function", type(plug_in))

@@ -49,7 +49,10 @@ def test_a_verifier_is_named_with_its_settings(text, made):
         (["--verifier", "best"], "there is no verifier 'best'"),
         (["--verifier", "prm"], "verifier 'prm': folder must be given"),
         (["--verifier", "prm:aggregate=min"], "verifier 'prm': folder must be given"),
-        (["--verifier", "prm:models/x,aggregate=max"], "aggregate: should be 'last', 'min', 'mean' or 'product', not 'max'"),
+        (
+            ["--verifier", "prm:models/x,aggregate=max"],
+            "aggregate: should be 'last', 'min', 'mean' or 'product', not 'max'",
+        ),
         (["--verifier", "likelihood:"], "--verifier is 'likelihood:' - write name or name:setting=value"),
         (["--verifier", "likelihood:of=path,of=thought"], "with of twice"),
         (["--verifier", "likelihood:of=tree"], "verifier 'likelihood': of: should be 'thought' or 'path', not 'tree'"),

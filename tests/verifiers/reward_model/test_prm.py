@@ -97,10 +97,8 @@ def test_a_product_of_differences_is_refused(reward_folders):
 
 
 def test_without_a_folder_it_says_what_to_give():
-    with pytest.raises(
-        ConfigError, match="verifier 'prm' has no model - name the folder of a reward model, as prm:FOLDER"
-    ):
-        run(PRM())
+    with pytest.raises(ConfigError, match="verifier 'prm': folder must be given"):
+        PRM()
 
 
 def test_a_path_that_is_too_long_for_the_reward_model_prunes_its_node(reward_model):
