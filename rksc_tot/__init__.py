@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rksc_tot.api.check.check_task import check_task
     from rksc_tot.api.jsonl_reader import read_results
-    from rksc_tot.api.outcomes import Outcome, Problem
+    from rksc_tot.api.outcomes import Outcome
     from rksc_tot.api.result import Result
     from rksc_tot.api.solve import asolve, astream, solve, stream
     from rksc_tot.api.solve_many import asolve_many, solve_many
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
         VerifierError,
     )
     from rksc_tot.core.ledger import Ledger
-    from rksc_tot.core.task import Path, Question, Reject, Task, Thinking, Thought, function_task
+    from rksc_tot.core.task import Path, Problem, Question, Reject, Task, Thinking, Thought, function_task
     from rksc_tot.core.tree import Node, ReasoningTree
     from rksc_tot.core.version import __version__
     from rksc_tot.engine import load_engine
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from rksc_tot.search.approximate.calibration import Calibration
     from rksc_tot.search.approximate.rksc import RKSC
     from rksc_tot.strategies import Strategy
+    from rksc_tot.tasks.rows.task import rows_task
     from rksc_tot.verifiers import Verifier, prm, verifier
 
 __all__ = [
@@ -85,6 +86,7 @@ __all__ = [
     "load_engine",
     "prm",
     "read_results",
+    "rows_task",
     "solve",
     "solve_many",
     "stream",
@@ -94,7 +96,7 @@ __all__ = [
 _HOME = {
     "api.check.check_task": ("check_task",),
     "api.jsonl_reader": ("read_results",),
-    "api.outcomes": ("Outcome", "Problem"),
+    "api.outcomes": ("Outcome",),
     "api.result": ("Result",),
     "api.solve": ("asolve", "astream", "solve", "stream"),
     "api.solve_many": ("asolve_many", "solve_many"),
@@ -112,7 +114,7 @@ _HOME = {
         "VerifierError",
     ),
     "core.ledger": ("Ledger",),
-    "core.task": ("Path", "Question", "Reject", "Task", "Thinking", "Thought", "function_task"),
+    "core.task": ("Path", "Problem", "Question", "Reject", "Task", "Thinking", "Thought", "function_task"),
     "core.tree": ("Node", "ReasoningTree"),
     "core.version": ("__version__",),
     "engine": ("load_engine",),
@@ -122,6 +124,7 @@ _HOME = {
     "search.approximate.calibration": ("Calibration",),
     "search.approximate.rksc": ("RKSC",),
     "strategies": ("Strategy",),
+    "tasks.rows.task": ("rows_task",),
     "verifiers": ("Verifier", "prm", "verifier"),
 }
 _MODULE = {name: module for module, names in _HOME.items() for name in names}

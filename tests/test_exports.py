@@ -11,7 +11,7 @@ PUBLIC = {
     "MissingExtra", "MockEngine", "ModelLoadError", "Node", "Outcome", "Path", "Problem", "Question", "RKSC",
     "ReasoningTree", "Reject", "Result", "RkscTotError", "Sampling", "Strategy", "Task", "TaskError", "Thinking", "Thought",
     "UnsupportedModel", "Verifier", "VerifierError", "asolve", "asolve_many", "astream", "calibrate", "check_task",
-    "function_task", "load_engine", "prm", "read_results", "solve", "solve_many", "stream", "verifier",
+    "function_task", "load_engine", "prm", "read_results", "rows_task", "solve", "solve_many", "stream", "verifier",
 }  # fmt: skip
 
 

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import json
-import math
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
-from rksc_tot.api.outcomes import Problem, Verdict
+from rksc_tot.api.outcomes import Verdict
 from rksc_tot.core.errors import ConfigError
+from rksc_tot.core.plugins.strict_json import parse_strictly
+from rksc_tot.core.task import Problem
 from rksc_tot.core.tree import ReasoningTree
 
 RESULT_KEYS = ("verdict", "result", "failure", "settings")  # keys that a results line adds to those of its problem
 FORM = 'write each problem as a line of JSON: "the problem", or {"problem": …, "id": …}'
 SHOWN = 3  # faults of a file that the message lists
-DEEPEST = 100  # levels of nested lists and objects
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,29 +103,6 @@ def raw_results(file: Path) -> Iterator[tuple[bytes, dict[str, Any]]]:
         ) from None
 
 
-def parse_strictly(raw: str | bytes) -> Any:
-    """Parse JSON strictly: NaN, infinite numbers such as 1e999, and deep nesting are errors.
-
-    Raises
-    ------
-    ValueError
-        The message is a predicate, such as ``is not JSON``.
-    """
-    too_deep = f"is nested more than {DEEPEST} deep"
-    try:
-        value = json.loads(raw, parse_constant=_finite, parse_float=_finite)
-    except RecursionError:
-        raise ValueError(too_deep) from None
-    except ValueError:
-        raise ValueError("is not JSON") from None
-    level, depth = [value], 0
-    while level := [inner for outer in level for inner in _inside(outer)]:
-        depth += 1
-        if depth > DEEPEST:
-            raise ValueError(too_deep)
-    return value
-
-
 def _fields(raw: str, number: int) -> dict[str, Any]:
     """The fields of a line of a file of problems. Raises ValueError with a predicate, such as ``has no problem``."""
     value = parse_strictly(raw)
@@ -155,14 +131,3 @@ def _result(raw: bytes, where: str) -> dict[str, Any]:
         return {"id": record["id"], "problem": record["problem"], **record}
     except (ValueError, TypeError, KeyError):
         raise ConfigError(f"{where} is not a result", hint="name a file that `rksc-tot run` wrote") from None
-
-
-def _finite(number: str) -> float:
-    value = float(number)
-    if not math.isfinite(value):
-        raise ValueError(number)
-    return value
-
-
-def _inside(value: object) -> Iterable[Any]:
-    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()

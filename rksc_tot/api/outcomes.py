@@ -9,9 +9,9 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from rksc_tot.api.result import Result
-from rksc_tot.core.errors import ConfigError, RkscTotError
+from rksc_tot.core.errors import RkscTotError
 from rksc_tot.core.ledger import Ledger
-from rksc_tot.core.plugins.user_code import UserCodeError, error_text, shown, text_of
+from rksc_tot.core.plugins.user_code import UserCodeError, error_text, text_of
 from rksc_tot.core.task import Task
 from rksc_tot.search.limits import OWN_BUDGET
 
@@ -25,20 +25,6 @@ SEARCHED: tuple[Verdict, ...] = (
     "unchecked",
     "unanswered",
 )  # verdicts of searches that the run did not end
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """A problem with an id of your own for :func:`solve_many`. The id is a string or a whole number."""
-
-    problem: Any
-    id: str | int
-
-    def __post_init__(self) -> None:
-        """Raise ConfigError unless the id is a string or a whole number."""
-        given: object = self.id
-        if not isinstance(given, str | int) or isinstance(given, bool):
-            raise ConfigError(f"the id is {shown(given)}", hint="give a string or a whole number")
 
 
 class Outcome(BaseModel):

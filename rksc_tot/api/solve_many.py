@@ -9,14 +9,14 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any, Unpack
 
-from rksc_tot.api.outcomes import RUN_BUDGET, Outcome, Problem, Tally, has_check, sentence_of
+from rksc_tot.api.outcomes import RUN_BUDGET, Outcome, Tally, has_check, sentence_of
 from rksc_tot.api.setup import Setup, budget_of
 from rksc_tot.api.solve import SolveOptions, check_options, search_for
 from rksc_tot.api.sync import InThread, LoopThread
 from rksc_tot.core.budget import Budget
 from rksc_tot.core.errors import CacheError, ConfigError, ContextOverflow, EngineError, RkscTotError
 from rksc_tot.core.plugins.user_code import calling_user_code, error_text, shown, text_of
-from rksc_tot.core.task import Task
+from rksc_tot.core.task import Problem, Task
 from rksc_tot.engine.base import Engine
 from rksc_tot.search.limits import Limits
 from rksc_tot.search.task_calls import validated

@@ -11,11 +11,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from rksc_tot.api.jsonl_reader import ProblemLine, parse_strictly, raw_results
+from rksc_tot.api.jsonl_reader import ProblemLine, raw_results
 from rksc_tot.api.outcomes import Outcome, RunProgress
 from rksc_tot.api.result import main_reason
 from rksc_tot.cli.output import record_of, strict_json
 from rksc_tot.core.errors import ConfigError, RkscTotError
+from rksc_tot.core.plugins.strict_json import parse_strictly
 from rksc_tot.core.plugins.user_code import error_text, shown
 
 

@@ -5,10 +5,11 @@ import json
 
 import pytest
 
-from rksc_tot.api.outcomes import Outcome, Problem
+from rksc_tot.api.outcomes import Outcome
 from rksc_tot.api.solve_many import PATIENCE, solve_many
 from rksc_tot.core.budget import Budget
 from rksc_tot.core.errors import ConfigError, ContextOverflow, EngineError, TaskError
+from rksc_tot.core.task import Problem
 from rksc_tot.engine.mock.engine import MockEngine
 from rksc_tot.strategies import Strategy
 from tests.api.many_problems import SMALL, found, make_engine, make_task, refusing

@@ -1,5 +1,8 @@
 """Tasks: the ``Task`` class that users derive from, its settings, and the thoughts and paths that its methods get."""
 
+from rksc_tot.core.task.boundary import Boundary
+from rksc_tot.core.task.chat_or_text import ChatOrText
+from rksc_tot.core.task.problem import Problem
 from rksc_tot.core.task.task import (
     Message,
     Path,
@@ -14,9 +17,12 @@ from rksc_tot.core.task.task import (
 from rksc_tot.core.task.thinking import Markers, Thinking
 
 __all__ = [
+    "Boundary",
+    "ChatOrText",
     "Markers",
     "Message",
     "Path",
+    "Problem",
     "Prompt",
     "Question",
     "Reject",

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal
 
+from rksc_tot.core.errors import ConfigError
 from rksc_tot.core.task.boundary import Boundary
 from rksc_tot.core.task.thinking import Thinking
 
@@ -223,12 +224,21 @@ def function_task(
     ConfigError
         If an option is not a method or setting of :class:`Task`.
     """
-    from rksc_tot.core.errors import ConfigError
-
     task = Task()
-    for name, value in {"prompt": prompt, "is_solution": is_solution, **options}.items():
+    set_options(task, {"prompt": prompt, "is_solution": is_solution, **options})
+    return task
+
+
+def set_options(task: Task, options: Mapping[str, Any]) -> None:
+    """Replace methods and settings of a task by name.
+
+    Raises
+    ------
+    ConfigError
+        If an option is not a method or setting of :class:`Task`.
+    """
+    for name, value in options.items():
         if name.startswith("_") or not hasattr(Task, name):
             known = ", ".join(n for n in vars(Task) if not n.startswith("_"))
             raise ConfigError(f"a task has no {name!r}", hint=f"it has {known}")
         setattr(task, name, value)
-    return task

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from rksc_tot.core.errors import EngineError
 from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code
-from rksc_tot.core.task import Markers, Prompt
+from rksc_tot.core.task import ChatOrText, Markers, Prompt
 from rksc_tot.engine.base import AppendedText, LabelRequest, ThinkingFormat
 from rksc_tot.engine.tokenization.chat import opens_reply
 from rksc_tot.engine.tokenization.label_trie import LabelTrie, check_labels
@@ -67,8 +67,8 @@ class MockModel:
 
 def render(prompt: Prompt) -> str:
     """A prompt as one text: a string as it is, chat messages as turns. A last turn of the assistant stays open."""
-    if isinstance(prompt, str):
-        return prompt
+    if isinstance(prompt, str | ChatOrText):
+        return prompt if isinstance(prompt, str) else prompt.text
     text = "".join(f"{turn['role']}: {turn['content']}\n" for turn in prompt)
     return text + "assistant: " if opens_reply(prompt) else text.removesuffix("\n")
 

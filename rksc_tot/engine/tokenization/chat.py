@@ -14,6 +14,7 @@ from rksc_tot.core.task import Message, Prompt
 from rksc_tot.engine.tokenization.text import TextTokenizer
 from rksc_tot.engine.tokenization.thinking import BlockMarkers, known_markers, opened_at, thinking_switches
 
+USER_INSTEAD = "put the text of the system message at the beginning of the user's message"
 PRIVATE = range(0xE000, 0xF900)  # characters that Unicode leaves to private use
 
 
@@ -185,12 +186,18 @@ def _render(tokenizer: TextTokenizer, messages: Sequence[Message], cut: str, **s
     ]
     how: dict[str, Any] = {"add_generation_prompt": opens, "continue_final_message": not opens}
     try:
-        return str(tokenizer.raw.apply_chat_template(turns, tokenize=False, **how, **switches))
+        rendered = str(tokenizer.raw.apply_chat_template(turns, tokenize=False, **how, **switches))
     except Exception as error:  # a template is a program: it may raise anything
         reason = f"{type(error).__name__}: {error}".partition("\n")[0].partition("! ")[0]
         if opens:
-            raise EngineError(f"the chat template refused the messages: {reason}") from error
+            system = any(turn["role"] == "system" for turn in turns)
+            hint = USER_INSTEAD if system else "give messages of other roles, or the prompt as a text"
+            raise EngineError(f"the chat template refused the messages: {reason}", hint=hint) from error
         raise EngineError(
             f"the chat template cannot continue the assistant's last message: {reason}",
             hint="end the messages with a user message",
         ) from error
+    for turn in turns:
+        if turn["role"] == "system" and turn["content"].strip() not in rendered:
+            raise EngineError("the chat template leaves out the system message", hint=USER_INSTEAD)
+    return rendered

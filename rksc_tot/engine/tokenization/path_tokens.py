@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from rksc_tot.core.errors import ContextOverflow, EngineError
-from rksc_tot.core.task import Markers, Message, Prompt
+from rksc_tot.core.task import ChatOrText, Markers, Message, Prompt
 from rksc_tot.engine.base import AppendedText, ThinkingFormat
 from rksc_tot.engine.tokenization.chat import (
     Following,
@@ -55,6 +55,10 @@ class PathTokenizer:
         self._pieces = Pieces(tokenizer, vocabulary)
         self._trie = lru_cache(TRIES)(self._label_trie)
 
+    def form(self, prompt: Prompt) -> Prompt:
+        """The form of a prompt that fits the model: a prompt in two forms is its text if there is no chat template."""
+        return prompt.text if isinstance(prompt, ChatOrText) and not self.tokenizer.raw.chat_template else prompt
+
     def prompt(self, prompt: Prompt, thinking: ThinkingFormat | None = None) -> list[int]:
         """Tokens of a prompt; at least one token of the context is left free."""
         ids = prompt_tokens(self.tokenizer, prompt) if thinking is None else list(thinking.prompt)
@@ -68,7 +72,7 @@ class PathTokenizer:
     def thinking(self, prompt: Prompt, named: Markers | None) -> ThinkingFormat:
         """How thinking blocks are written after a prompt. Raises ConfigError if no markers are named and none are found."""
         markers = block_markers(self.tokenizer, named)
-        base, opened = thinking_prompt(self.tokenizer, prompt, markers)
+        base, opened = thinking_prompt(self.tokenizer, self.form(prompt), markers)
 
         def appended(*texts: str) -> AppendedText:
             ids = [token for text in texts for token in self.tokenizer.template_text(text)]

@@ -74,6 +74,7 @@ class TransformersEngine(KVEngine):
         """A handle for a prompt (see :class:`~rksc_tot.engine.base.Engine`); CacheError if the KV budget cannot hold it."""
         self.engine_thread.check_usable()
         self.forward.check_weights(thoroughly=True)
+        prompt = self._paths.form(prompt)
         ids = self._paths.prompt(prompt, thinking)
         if isinstance(self.compression, PathPolicy):
             self.compression.check_prompt(len(ids))

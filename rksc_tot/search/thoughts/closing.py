@@ -7,10 +7,10 @@ from typing import Any
 
 from rksc_tot.core.seeds import stream_keys
 from rksc_tot.core.task import Prompt, Task, ThoughtFinish
+from rksc_tot.core.task.ends import accepts_truncated, boundary_of
 from rksc_tot.core.tree import Node
 from rksc_tot.engine.base import Engine, GenerateRequest, Sampling
 from rksc_tot.search.task_calls import AcceptedThought, read_answer
-from rksc_tot.search.thoughts.ends import accepts_truncated, boundary_of
 
 BRANCH = "closing"  # last part of the branch name of a closing thought
 NO_REPLY = "the model wrote no answer after Task.closing"

@@ -10,13 +10,13 @@ from rksc_tot.core.errors import ConfigError, ContextOverflow
 from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code, shown
 from rksc_tot.core.seeds import stream_keys
 from rksc_tot.core.task import Path, Prompt, Task, Thought, ThoughtFinish
+from rksc_tot.core.task.ends import accepts_truncated, boundary_of, most_tokens
 from rksc_tot.core.tree import Node
 from rksc_tot.engine.base import Account, Completion, Engine, Finish, GenerateRequest, Sampling
 from rksc_tot.search.approximate.approximations import Approximations
 from rksc_tot.search.approximate.prompt_variants import Start
 from rksc_tot.search.task_calls import ENDED
 from rksc_tot.search.thoughts.closing import BRANCH, NO_REPLY, Closer
-from rksc_tot.search.thoughts.ends import accepts_truncated, boundary_of, most_tokens
 from rksc_tot.search.thoughts.thinking import ThinkingBlocks, thinking_engine
 from rksc_tot.search.thoughts.thinking_block import NO_BLOCK, Reply, ThinkingBlock
 from rksc_tot.search.validation import Fault, prompt_fault

@@ -11,10 +11,10 @@ from typing import Any
 from rksc_tot.core.plugins.bounded_call import BoundedCall
 from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code, shown
 from rksc_tot.core.task import Path, Task, Thought
+from rksc_tot.core.task.ends import accepts_truncated
 from rksc_tot.core.tree import Node, ReasoningTree
 from rksc_tot.search.limits import Limits
 from rksc_tot.search.task_calls import END, parse_thought
-from rksc_tot.search.thoughts.ends import accepts_truncated
 from rksc_tot.search.thoughts.expansion import CUT_BY_BUDGET, CandidateThought
 from rksc_tot.search.validation import Fault, text_fault
 

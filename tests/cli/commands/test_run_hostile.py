@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 import rksc_tot.views.terminal.run_progress
-from rksc_tot.api.jsonl_reader import DEEPEST, read_results
+from rksc_tot.api.jsonl_reader import read_results
 from rksc_tot.cli import results_writer
 from rksc_tot.cli.exits import FAILED, INTERRUPTED, USAGE
+from rksc_tot.core.plugins.strict_json import DEEPEST
 from tests.cli.commands.run_command import PUZZLES, assert_refused, problems, quoted, results, run
 from tests.game24_player import player
 from tests.patience import PATIENCE

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rksc_tot.core.task import Task
 from rksc_tot.core.task.boundary import Boundary
+from rksc_tot.core.task.task import Task
 
 
 def boundary_of(task: Task) -> Boundary:

@@ -1,0 +1,23 @@
+"""A problem with an id."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from rksc_tot.core.errors import ConfigError
+from rksc_tot.core.plugins.user_code import shown
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A problem with an id of your own for :func:`solve_many`. The id is a string or a whole number."""
+
+    problem: Any
+    id: str | int
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError unless the id is a string or a whole number."""
+        given: object = self.id
+        if not isinstance(given, str | int) or isinstance(given, bool):
+            raise ConfigError(f"the id is {shown(given)}", hint="give a string or a whole number")
