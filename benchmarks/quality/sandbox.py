@@ -54,7 +54,7 @@ class Target:
         """Whether the folder is as it was, no connection came, and no process of an attack is left."""
         connected = True
         try:
-            self.server.accept()
+            self.server.accept()[0].close()
         except BlockingIOError:
             connected = False
         same = os.listdir(self.folder) == ["secret"] and self.secret.read_text(encoding="utf-8") == SECRET
