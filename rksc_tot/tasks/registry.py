@@ -10,6 +10,8 @@ TASKS: Registry[Task] = Registry(
     base=Task,
     group="rksc_tot.tasks",
     built_in={
+        "calculator": "rksc_tot.tasks.tools.calculator:Calculator",
+        "code": "rksc_tot.tasks.tools.code:Code",
         "game24": "rksc_tot.tasks.game24.task:Game24",
         "game24-chain": "rksc_tot.tasks.game24.task:whole_chains",
     },
