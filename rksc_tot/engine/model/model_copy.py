@@ -8,6 +8,7 @@ buffers of the model, so it takes hardly any memory. In-place changes of weights
 from __future__ import annotations
 
 import copy
+import operator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -60,7 +61,9 @@ class WeightsRead:
     def __init__(self, model: nn.Module) -> None:
         modules = list(model.modules())
         named = [kind for m in modules for kind in (m._modules, m._parameters)]
-        self._places = [(kind, name, value) for kind in named for name, value in kind.items()]
+        self._kinds: list[dict[str, Any]] = [kind for kind in named for _ in kind]
+        self._names = [name for kind in named for name in kind]
+        self._placed = [value for kind in named for value in kind.values()]
         self._tensors = [t for t in model.parameters() if t.numel()]
         self._counted = [t for t in self._tensors if not t.is_inference()]
         self._adapted = [m for m in modules if hasattr(m, "active_adapter") and hasattr(m, "disable_adapters")]
@@ -75,9 +78,10 @@ class WeightsRead:
     def changed(self, *, thoroughly: bool = False) -> bool:
         """Whether a module or parameter was replaced or written; ``thoroughly``: also whether it was moved, or a sample differs.
 
-        Takes some 0.2 µs a parameter, or 1 µs if ``thoroughly``.
+        Takes some 0.1 µs a parameter, or 1 µs if ``thoroughly``.
         """
-        if any(kind.get(name) is not value for kind, name, value in self._places) or self._versions != self._written():
+        in_place = all(map(operator.is_, map(dict.get, self._kinds, self._names), self._placed))
+        if not in_place or self._versions != self._written():
             return True
         if not thoroughly:
             return False
