@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from rksc_tot.core.errors import (
         CacheError,
         ConfigError,
+        ConstraintError,
         ContextOverflow,
         EngineError,
         MissingExtra,
@@ -33,7 +34,20 @@ if TYPE_CHECKING:
         VerifierError,
     )
     from rksc_tot.core.ledger import Ledger
-    from rksc_tot.core.task import Path, Problem, Question, Reject, Task, Thinking, Thought, function_task
+    from rksc_tot.core.task import (
+        Constraint,
+        Path,
+        Problem,
+        Question,
+        Reject,
+        Task,
+        Thinking,
+        Thought,
+        function_task,
+        grammar,
+        json_schema,
+        regex,
+    )
     from rksc_tot.core.tree import Node, ReasoningTree
     from rksc_tot.core.version import __version__
     from rksc_tot.engine import load_engine
@@ -52,6 +66,8 @@ __all__ = [
     "CacheError",
     "Calibration",
     "ConfigError",
+    "Constraint",
+    "ConstraintError",
     "ContextOverflow",
     "EngineError",
     "Ledger",
@@ -83,9 +99,12 @@ __all__ = [
     "calibrate",
     "check_task",
     "function_task",
+    "grammar",
+    "json_schema",
     "load_engine",
     "prm",
     "read_results",
+    "regex",
     "rows_task",
     "solve",
     "solve_many",
@@ -104,6 +123,7 @@ _HOME = {
     "core.errors": (
         "CacheError",
         "ConfigError",
+        "ConstraintError",
         "ContextOverflow",
         "EngineError",
         "MissingExtra",
@@ -114,7 +134,20 @@ _HOME = {
         "VerifierError",
     ),
     "core.ledger": ("Ledger",),
-    "core.task": ("Path", "Problem", "Question", "Reject", "Task", "Thinking", "Thought", "function_task"),
+    "core.task": (
+        "Constraint",
+        "Path",
+        "Problem",
+        "Question",
+        "Reject",
+        "Task",
+        "Thinking",
+        "Thought",
+        "function_task",
+        "grammar",
+        "json_schema",
+        "regex",
+    ),
     "core.tree": ("Node", "ReasoningTree"),
     "core.version": ("__version__",),
     "engine": ("load_engine",),

@@ -7,11 +7,13 @@ import pytest
 import rksc_tot
 
 PUBLIC = {
-    "Budget", "CacheError", "Calibration", "ConfigError", "ContextOverflow", "EngineError", "Ledger",
+    "Budget", "CacheError", "Calibration", "ConfigError", "Constraint", "ConstraintError", "ContextOverflow", "EngineError",
+    "Ledger",
     "MissingExtra", "MockEngine", "ModelLoadError", "Node", "Outcome", "Path", "Problem", "Question", "RKSC",
     "ReasoningTree", "Reject", "Result", "RkscTotError", "Sampling", "Strategy", "Task", "TaskError", "Thinking", "Thought",
     "UnsupportedModel", "Verifier", "VerifierError", "asolve", "asolve_many", "astream", "calibrate", "check_task",
-    "function_task", "load_engine", "prm", "read_results", "rows_task", "solve", "solve_many", "stream", "verifier",
+    "function_task", "grammar", "json_schema", "load_engine", "prm", "read_results", "regex", "rows_task", "solve",
+    "solve_many", "stream", "verifier",
 }  # fmt: skip
 
 

@@ -4,6 +4,7 @@
 
     RkscTotError
      ├── ConfigError          a setting, a file or an argument is wrong
+     │    └── ConstraintError        the constraint of a thought is invalid, or cannot be satisfied
      ├── TaskError            a task is incomplete or fails on every thought, or it refuses a problem
      ├── VerifierError        a verifier hung, raised, or returned no usable score
      ├── EngineError
@@ -36,6 +37,10 @@ class RkscTotError(Exception):
 
 class ConfigError(RkscTotError, ValueError):
     """A setting, a file or an argument is wrong."""
+
+
+class ConstraintError(ConfigError):
+    """The constraint of a thought is invalid, too large, or cannot be satisfied by this model within the token limit."""
 
 
 class TaskError(RkscTotError):

@@ -25,6 +25,8 @@ class Node(BaseModel):
     * ``branch``: branch numbers from the root, such as ``0.3.1``. It seeds the random streams of the node.
     * ``text``: the thought. ``tokens``: its tokens, ``logprobs``: the log-probability of each under the model, nats; both are
       empty for proposed thoughts and for thoughts whose text the task changed.
+    * ``constrained_logprobs``: the log-probability of each token among those that the task's constraint allowed, nats; empty
+      without a constraint. Scores and :attr:`likelihood` are made from ``logprobs``.
     * ``finish``: what ended the thought, as in :class:`~rksc_tot.core.task.Thought`; None at the root. ``eos`` without text:
       the model wrote only an end-of-text token, which completes the path of the parent.
     * ``score``: given by the verifier. ``labels``: the label probabilities the score was made from and, where the whole
@@ -49,6 +51,7 @@ class Node(BaseModel):
     text: str = ""
     tokens: tuple[int, ...] = ()
     logprobs: tuple[float, ...] = ()
+    constrained_logprobs: tuple[float, ...] = ()
     finish: ThoughtFinish | None = None
     score: float | None = None
     labels: dict[str, float] = Field(default_factory=dict)

@@ -8,7 +8,7 @@ from typing import Any
 
 from rksc_tot.core.errors import RkscTotError, TaskError
 from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code, error_text, shown, text_of
-from rksc_tot.core.task import Path, Prompt, Reject, Task, Thought, ThoughtFinish
+from rksc_tot.core.task import Constraint, Path, Prompt, Reject, Task, Thought, ThoughtFinish
 from rksc_tot.search.validation import (
     Fault,
     closing_fault,
@@ -134,6 +134,20 @@ def validated(task: Task, problem: Any) -> Any:
         raise TaskError(
             f"{shown(problem)} does not fit the task: {error_text(raised.error)}", hint=HINT
         ) from raised.error
+
+
+def constraint_of(task: Task, problem: Any, path: Path) -> Constraint | Fault | None:
+    """The constraint of the thoughts after ``path``, None without one, or a Fault if the task failed."""
+    constraint: object = task.constraint
+    if callable(constraint):
+        try:
+            with calling_user_code("constraint"):
+                constraint = constraint(problem, path)
+        except UserCodeError as raised:
+            return Fault(raised)
+    if constraint is None or isinstance(constraint, Constraint):
+        return constraint
+    return Fault(f"constraint returned {shown(constraint)}, not a Constraint or None")
 
 
 def read_answer(task: Task, problem: Any, path: Path) -> tuple[str | None, str]:

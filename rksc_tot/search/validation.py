@@ -8,7 +8,7 @@ from numbers import Real
 
 from rksc_tot.core.errors import ConfigError
 from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code, shown, text_of
-from rksc_tot.core.task import Prompt, Question, Task, Thinking
+from rksc_tot.core.task import Constraint, Prompt, Question, Task, Thinking
 from rksc_tot.core.task.boundary import Boundary
 from rksc_tot.engine.base import Sampling
 
@@ -52,6 +52,7 @@ def setting_faults(task: Task) -> Iterator[tuple[str, str]]:
             "strategy_settings",
             f"strategy_settings is {shown(settings)}, not a mapping from strategies to settings such as {{'bfs': {{'k': 9}}}}",
         )
+    yield from _constraint_faults(task)
     yield from _thinking_faults(task)
     if task.mode not in ("sample", "propose"):
         yield "mode", f"mode is {shown(task.mode)}, not 'sample' or 'propose'"
@@ -82,6 +83,17 @@ def _added_text_faults(task: Task) -> Iterator[tuple[str, str]]:
     seconds: object = task.observe_timeout
     if seconds is not None and not (finite(seconds) or 0.0) > 0:
         yield "observe_timeout", f"observe_timeout is {shown(seconds)}, not a number of seconds above 0, or None"
+
+
+def _constraint_faults(task: Task) -> Iterator[tuple[str, str]]:
+    constraint: object = task.constraint
+    if constraint is None:
+        return
+    if not isinstance(constraint, Constraint) and not callable(constraint):
+        wrong = f"constraint is {shown(constraint)}, not what json_schema, regex or grammar return, or a function"
+        yield "constraint", wrong
+    if isinstance(task.thinking, Thinking) and task.thinking.thought != "after":
+        yield "constraint", f"a constraint needs thinking with thought 'after', not {task.thinking.thought!r}"
 
 
 def _thinking_faults(task: Task) -> Iterator[tuple[str, str]]:

@@ -23,6 +23,7 @@ SETTINGS = (
     "max_thought_tokens",
     "max_thoughts",
     "mode",
+    "constraint",
     *Sampling.model_fields,
     "strategy_settings",
 )
@@ -81,7 +82,9 @@ class MethodCheck(Findings):
             self.report("error", name, fault)
         for name in SETTINGS:
             value: object = getattr(self.task, name)
-            if name == ("thoughts" if self.task.thoughts is None else "stop"):
+            if name == ("thoughts" if self.task.thoughts is None else "stop") or (
+                name == "constraint" and value is None
+            ):
                 continue
             if name.endswith("stop") and not value:
                 self.report("missing", name, f"{name} is empty: a thought ends only at the end of the model's text")

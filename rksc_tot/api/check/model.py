@@ -11,13 +11,14 @@ from rksc_tot.api.sync import run_async
 from rksc_tot.core.errors import RkscTotError
 from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code, shown
 from rksc_tot.core.seeds import stream_keys
-from rksc_tot.core.task import Path
+from rksc_tot.core.task import Constraint, Path
 from rksc_tot.core.task.ends import accepts_truncated, boundary_of, most_tokens
 from rksc_tot.core.tree import Node
 from rksc_tot.engine.base import Account, Completion, Engine, GenerateRequest, LabelRequest, Sampling
 from rksc_tot.search import Search
+from rksc_tot.search.task_calls import constraint_of
 from rksc_tot.search.thoughts.expansion import sampling_of
-from rksc_tot.search.validation import question_fault
+from rksc_tot.search.validation import Fault, question_fault
 
 THOUGHTS = 3  # sampled to show where they end
 REPLY = 12  # tokens of the reply to a question that is shown
@@ -36,9 +37,13 @@ class ModelCheck:
             self.found.report("missing", "sample", "no thought was sampled because of the errors above")
             return None
         task = self.found.task
+        constraint = constraint_of(task, problem, Path())
+        if isinstance(constraint, Fault):
+            self.found.report("error", "constraint", constraint)
+            return None
         try:
             with calling_user_code("the engine", RkscTotError):
-                completions = self._completions(problem, prompt)
+                completions = self._completions(problem, prompt, constraint)
         except (RkscTotError, UserCodeError) as error:
             self.found.report("error", "sample", str(error))
             return None
@@ -49,14 +54,17 @@ class ModelCheck:
             )
             self.found.report("missing", "sample", ended)
             return None
-        if completion.finish == "length" and not accepts_truncated(task):
+        if constraint is not None and completion.finish not in ("stop", "eos"):
+            cut = f"{shown(completion.text)} was cut off before it satisfied the {constraint.name}"
+            self.found.report("missing", "sample", f"{cut}: raise max_thought_tokens, now {task.max_thought_tokens}")
+        elif completion.finish == "length" and not accepts_truncated(task):
             limit, setting = f"max_thought_tokens {task.max_thought_tokens}", "thoughts" if task.thoughts else "stop"
             self.found.report(
                 "missing", "sample", f"{shown(completion.text)} was cut off at {limit}: raise it, or correct {setting}"
             )
         else:
             self.found.report("ok", "sample", f"the model wrote {shown(completion.text)} ({completion.finish})")
-        if task.mode == "sample":
+        if task.mode == "sample" and constraint is None:
             self._tell_apart([SampledText(each.text, each.finish) for each in completions for _ in each.branches])
         return completion.text
 
@@ -139,7 +147,7 @@ class ModelCheck:
             [[wanted]] = await search.engine.generate([reply], search.account)
             self.found.report("missing", "question", f"{outside}: {advice}", (f"it wrote {wanted.text!r}",))
 
-    def _completions(self, problem: Any, prompt: Any) -> list[Completion]:
+    def _completions(self, problem: Any, prompt: Any, constraint: Constraint | None) -> list[Completion]:
         """Sampled thoughts after the prompt; the first one is that of the first branch."""
         task, account, boundary = self.found.task, Account(), boundary_of(self.found.task)
         handle = self.engine.open(prompt, account)
@@ -153,6 +161,7 @@ class ModelCheck:
                 boundary.keep_stop,
                 boundary.skip_blank,
                 boundary.rule,
+                constraint=constraint,
             )
             [completions] = run_async(self.engine.generate([request], account))
             for completion in completions:

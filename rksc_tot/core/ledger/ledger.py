@@ -37,6 +37,8 @@ class Ledger(BaseModel, extra="forbid"):
     ----------
     tokens_sampled
         Tokens drawn by all branches and replies, as other frameworks count completion tokens.
+    constrained_tokens
+        Those of them that were drawn under a constraint.
     prefill_tokens
         Rows of prompts and paths, decode steps included. Their KV is stored.
     distinct_tokens
@@ -105,6 +107,7 @@ class Ledger(BaseModel, extra="forbid"):
     """
 
     tokens_sampled: int = 0
+    constrained_tokens: int = 0
     prefill_tokens: int = 0
     distinct_tokens: int = 0
     recomputed_tokens: int = 0

@@ -2,6 +2,7 @@
 
 from rksc_tot.core.task.boundary import Boundary
 from rksc_tot.core.task.chat_or_text import ChatOrText
+from rksc_tot.core.task.constraint import Constraint, grammar, json_schema, regex
 from rksc_tot.core.task.problem import Problem
 from rksc_tot.core.task.task import (
     Message,
@@ -19,6 +20,7 @@ from rksc_tot.core.task.thinking import Markers, Thinking
 __all__ = [
     "Boundary",
     "ChatOrText",
+    "Constraint",
     "Markers",
     "Message",
     "Path",
@@ -31,4 +33,7 @@ __all__ = [
     "Thought",
     "ThoughtFinish",
     "function_task",
+    "grammar",
+    "json_schema",
+    "regex",
 ]

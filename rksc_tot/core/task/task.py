@@ -19,6 +19,7 @@ from typing import Any, ClassVar, Literal
 
 from rksc_tot.core.errors import ConfigError
 from rksc_tot.core.task.boundary import Boundary
+from rksc_tot.core.task.constraint import Constraint
 from rksc_tot.core.task.thinking import Thinking
 
 Message = dict[str, str]  # {"role": "user", "content": "…"}
@@ -115,6 +116,10 @@ class Task:
     * ``mode``: ``sample`` samples k continuations; ``propose`` asks for several thoughts in one reply (see
       :meth:`propose_prompt`), which ends at ``propose_stop``.
     * ``thinking``: how the blocks of a thinking model are bounded and read; None: the task knows no thinking blocks.
+    * ``constraint``: the form of every thought (:func:`json_schema`, :func:`regex` or :func:`grammar`), or a function or method
+      of problem and path that returns one, or None. In ``propose`` mode it is the form of the reply. A constraint takes the place
+      of ``stop``: a thought ends where no more text is allowed, or at EOS where the form allows the end. With ``keep_stop`` the
+      first stop string is then appended. See docs/structured.md.
     * ``temperature``, ``top_k``, ``top_p``, ``min_p``: how thoughts are sampled.
     * ``strategy_settings``: settings of strategies for this task, by name of the strategy, such as ``{"bfs": {"k": 9}}``. They
       apply where the strategy is given by name.
@@ -138,6 +143,7 @@ class Task:
     mode: Literal["sample", "propose"] = "sample"
     propose_stop: Sequence[str] = ("\n\n",)
     thinking: Thinking | None = None
+    constraint: Constraint | Callable[[Any, Path], Constraint | None] | None = None
     temperature: float = 1.0
     top_k: int | None = None
     top_p: float = 1.0

@@ -11,12 +11,12 @@ from pydantic import Field
 from rksc_tot.core.errors import ConfigError
 from rksc_tot.core.plugins.settings import Settings
 from rksc_tot.core.plugins.user_code import shown
-from rksc_tot.core.task import Prompt
+from rksc_tot.core.task import Constraint, Prompt
 from rksc_tot.core.task.boundary import StopRule
 from rksc_tot.policies.early_exit.cgee import ExitRule, RivalStop
 
-Finish = Literal["stop", "eos", "length", "budget", "rival"]
-"""Why a text ended: at a stop string, at the model's end of text, or cut off."""
+Finish = Literal["stop", "eos", "length", "budget", "rival", "stuck"]
+"""Why a text ended: at a stop string or complete under its constraint, at the model's end of text, or cut off."""
 
 STEP_LABELS = ("incorrect", "correct")
 """The labels of a reward model's reading, in the order of the classes of its head."""
@@ -66,6 +66,10 @@ class GenerateRequest:
         The rule by which a finished branch ends branches that still run. They finish as ``rival``.
     verifying
         Whether a verifier asks. The rows of suffix and reply then count as verifier tokens, not as proposal tokens.
+    constraint
+        The form of the text. Only tokens with which the text can still take this form are drawn, and end of text only where the
+        text has it. Stop strings end no text then: it ends where no more is allowed (``stop``), and the first stop string closes
+        it on the path (``keep_stop``). A text that is cut off does not have the form; ``stuck``: no token could follow.
     """
 
     handle: Any
@@ -80,6 +84,7 @@ class GenerateRequest:
     states: bool = False
     rivals: RivalStop | None = None
     verifying: bool = False
+    constraint: Constraint | None = None
 
     def __post_init__(self) -> None:
         """Refuse invalid values."""
@@ -113,13 +118,16 @@ class Completion(NamedTuple):
         ``tokens`` and ``logprobs`` are those of the kept text, not of the sampled token. If a stop string closes an ``eos``,
         its first token has the log-probability of the end of text, and its other tokens have 0.
     finish
-        Why the text ended. ``length``, ``budget`` and ``rival`` mean that it was cut off.
+        Why the text ended. ``length``, ``budget``, ``rival`` and ``stuck`` mean that it was cut off.
     branches
         Indices into ``streams`` of the branches with exactly these tokens.
     handle
         The path after this text; owned by the caller.
     exact
         Whether every token was drawn from the KV of the full path.
+    constrained_logprobs
+        Log-probability of each token among those that the constraint allowed; empty without a constraint. A stop string that
+        closes the text is not under the constraint, so its tokens have the same values as in ``logprobs``.
     """
 
     text: str
@@ -129,6 +137,7 @@ class Completion(NamedTuple):
     branches: tuple[int, ...]
     handle: Any
     exact: bool = True
+    constrained_logprobs: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

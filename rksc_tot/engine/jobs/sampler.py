@@ -23,11 +23,15 @@ PLAIN = Sampling()
 
 
 class Draws(NamedTuple):
-    """Requested draws: one token for each entry of ``rows``, with a random number in [0, 1) from ``uniforms``."""
+    """Requested draws: one token for each entry of ``rows``, with a random number in [0, 1) from ``uniforms``.
+
+    ``masks``: the tokens that each entry may draw ``[V]``; empty: all tokens.
+    """
 
     rows: Sequence[int]
     uniforms: NDArray[np.float64]
     sampling: Sampling
+    masks: Sequence[NDArray[np.bool_]] = ()
 
 
 NO_DRAWS = Draws((), np.empty(0), PLAIN)
@@ -48,6 +52,11 @@ class Logits:
     def log_z(self) -> Tensor:
         """``[n]`` log of the normaliser (nats), in double precision; NaN for rows whose logits are not finite."""
         return self._top.double() + self.weights.sums.sum(-1).log()
+
+    def log_mass(self, row: int, mask: NDArray[np.bool_]) -> float:
+        """Log of the probability (nats) of all tokens of a mask in one row, in double precision."""
+        allowed = torch.from_numpy(mask).to(self.table.device)
+        return float(self.table[row, allowed].double().logsumexp(-1) - self.log_z[row])
 
     @cached_property
     def _top(self) -> Tensor:
@@ -90,25 +99,25 @@ def _passes(cumulative: Tensor, wanted: Tensor) -> Tensor:
 
 def sample(logits: Logits, draws: Sequence[Draws]) -> tuple[list[list[int]], list[list[float]]]:
     """Sample a token for each of ``draws``; returns tokens and their log-probabilities (nats, without filters)."""
-    by_setting: dict[Sampling, list[Draws]] = {}
+    by_setting: dict[tuple[Sampling, bool], list[Draws]] = {}
     for wanted in draws:
         if wanted.rows:
-            by_setting.setdefault(wanted.sampling, []).append(wanted)
+            by_setting.setdefault((wanted.sampling, len(wanted.masks) > 0), []).append(wanted)
     found: dict[int, list[int]] = {}
     likely: dict[int, list[float]] = {}
     device = logits.table.device
-    for sampling, members in by_setting.items():
+    for (sampling, constrained), members in by_setting.items():
         rows = torch.tensor([row for wanted in members for row in wanted.rows], dtype=torch.long, device=device)
-        if sampling.temperature == 0:
+        uniforms = torch.from_numpy(np.concatenate([wanted.uniforms for wanted in members])).to(device)
+        if constrained:
+            tokens = _draw(*masked(logits.table, members), uniforms, sampling)
+        elif sampling.temperature == 0:
             tokens = logits.table.argmax(-1)[rows]
+        elif sampling == PLAIN:
+            tokens = logits.weights.pick(rows, uniforms)
         else:
-            uniforms = torch.from_numpy(np.concatenate([wanted.uniforms for wanted in members])).to(device)
-            if sampling == PLAIN:
-                tokens = logits.weights.pick(rows, uniforms)
-            else:
-                used, places = torch.unique(rows, return_inverse=True)
-                scaled = filtered(logits.table[used], sampling)
-                tokens = Weights(scaled, scaled.amax(-1)).pick(places, uniforms)
+            used, places = torch.unique(rows, return_inverse=True)
+            tokens = _draw(logits.table[used], places, uniforms, sampling)
         values = (logits.table[rows, tokens].double() - logits.log_z[rows]).tolist()
         each, at = tokens.tolist(), 0
         for wanted in members:
@@ -116,6 +125,30 @@ def sample(logits: Logits, draws: Sequence[Draws]) -> tuple[list[list[int]], lis
             found[id(wanted)], likely[id(wanted)] = each[at : at + count], values[at : at + count]
             at += count
     return [found.get(id(wanted), []) for wanted in draws], [likely.get(id(wanted), []) for wanted in draws]
+
+
+def masked(table: Tensor, draws: Sequence[Draws]) -> tuple[Tensor, Tensor]:
+    """Logits ``[m, V]`` that are -inf for tokens that a mask forbids, and the row ``[d]`` of each draw in them."""
+    index: dict[tuple[int, int], int] = {}
+    rows: list[int] = []
+    masks: list[NDArray[np.bool_]] = []
+    places: list[int] = []
+    for row, mask in ((row, mask) for wanted in draws for row, mask in zip(wanted.rows, wanted.masks, strict=True)):
+        if (row, id(mask)) not in index:
+            index[row, id(mask)] = len(rows)
+            rows.append(row)
+            masks.append(mask)
+        places.append(index[row, id(mask)])
+    allowed = torch.from_numpy(np.stack(masks)).to(table.device)
+    return table[rows].masked_fill(~allowed, float("-inf")), torch.tensor(places, device=table.device)
+
+
+def _draw(logits: Tensor, rows: Tensor, uniforms: Tensor, sampling: Sampling) -> Tensor:
+    """Tokens ``[d]`` drawn from ``rows [d]`` of logits ``[m, V]``."""
+    if sampling.temperature == 0:
+        return logits.argmax(-1)[rows]
+    scaled = filtered(logits, sampling)
+    return Weights(scaled, scaled.amax(-1)).pick(rows, uniforms)
 
 
 def filtered(logits: Tensor, sampling: Sampling) -> Tensor:

@@ -12,7 +12,7 @@ import random
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from rksc_tot.core.errors import ContextOverflow, EngineError
+from rksc_tot.core.errors import ConstraintError, ContextOverflow, EngineError
 from rksc_tot.core.ledger import Ledger
 from rksc_tot.core.task import Markers, Prompt
 from rksc_tot.engine.base import (
@@ -126,6 +126,10 @@ class MockEngine:
         self._check_open()
         for request in requests:
             self._check_room(self._own(request.handle).length + len(render(request.suffix or "")))
+            if request.constraint is not None:
+                raise ConstraintError(
+                    "the mock engine writes no constrained thoughts", hint="use a transformers engine"
+                )
         await asyncio.sleep(0)
         replies: list[list[Completion]] = []
         try:

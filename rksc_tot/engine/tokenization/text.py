@@ -97,6 +97,12 @@ class TextTokenizer:
         return [str(part["type"]) for part in state.get("decoders", [state])]
 
     @cached_property
+    def control_tokens(self) -> frozenset[int]:
+        """Ids of the control tokens."""
+        added = (token for token, about in self.raw.added_tokens_decoder.items() if about.special)
+        return frozenset({*self.raw.all_special_ids, *added})
+
+    @cached_property
     def _control_names(self) -> tuple[frozenset[str], frozenset[int], re.Pattern[str]]:
         """Names of the control tokens, their lengths, and a pattern for their first characters."""
         added = (token.content for token in self.raw.added_tokens_decoder.values() if token.special)

@@ -16,11 +16,10 @@ from __future__ import annotations
 
 import codecs
 import copy
-import re
 from collections.abc import Sequence
-from functools import cache
 
 from rksc_tot.engine.tokenization.text import TextTokenizer
+from rksc_tot.engine.tokenization.token_bytes import alphabet_bytes, single_byte
 
 BROKEN = "\ufffd"
 CONTEXT = 4  # tokens before a branch that a decoder may depend on
@@ -77,7 +76,7 @@ class ByteLevel(Written):
         """Append a token; returns the length of the text before it."""
         self.tokens.append(token)
         before, held = len(self.text), len(self._held)
-        data = self._held + _alphabet_bytes(str(self._tokenizer.raw.convert_ids_to_tokens(token) or ""))
+        data = self._held + alphabet_bytes(str(self._tokenizer.raw.convert_ids_to_tokens(token) or ""))
         complete = data[: len(data) - _incomplete(data)]
         self.text += _lossy(complete)
         if held and len(complete) >= held and _lossy(complete) == BROKEN + _lossy(complete[held:]):
@@ -156,8 +155,7 @@ class ByteFallback(DecodedText):
     @staticmethod
     def _byte(tokenizer: TextTokenizer, token: int) -> bytes | None:
         """The byte that a token stands for; None if the token is text."""
-        found = _BYTE.fullmatch(str(tokenizer.raw.convert_ids_to_tokens(token)))
-        return None if found is None else bytes.fromhex(found[1])
+        return single_byte(str(tokenizer.raw.convert_ids_to_tokens(token)))
 
     def _read_run(self, over: bool) -> None:
         """Add the run to the text, up to its last complete character. A run that is not UTF-8 is added as a whole."""
@@ -176,23 +174,6 @@ def written(tokenizer: TextTokenizer, before: Sequence[int]) -> Written:
     if decoders == ["ByteLevel"]:
         return ByteLevel(tokenizer, before)
     return (ByteFallback if "ByteFallback" in decoders else DecodedText)(tokenizer, before)
-
-
-_BYTE = re.compile("<0x([0-9A-Fa-f]{2})>")
-
-
-@cache
-def _alphabet() -> dict[str, int]:
-    """GPT-2's alphabet: printable bytes are their own Latin-1 letter, the others are letters from 256 on."""
-    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    others = [byte for byte in range(256) if byte not in printable]
-    return {chr(byte): byte for byte in printable} | {chr(256 + n): byte for n, byte in enumerate(others)}
-
-
-def _alphabet_bytes(token: str) -> bytes:
-    """The bytes of a token. A token outside the alphabet is plain text."""
-    alphabet = _alphabet()
-    return bytes(alphabet[letter] for letter in token) if all(c in alphabet for c in token) else token.encode()
 
 
 def _lossy(data: bytes) -> str:

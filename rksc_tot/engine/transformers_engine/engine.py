@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Unpack
 
@@ -21,6 +22,7 @@ from rksc_tot.engine.jobs.generation.generation import Generation
 from rksc_tot.engine.jobs.label_question import Distribution, Labelling
 from rksc_tot.engine.model.info import eos_ids, vocabulary_size
 from rksc_tot.engine.tokenization.chat import turns_after
+from rksc_tot.engine.tokenization.grammar import Grammars
 from rksc_tot.engine.tokenization.path_tokens import PathTokenizer
 from rksc_tot.engine.transformers_engine.full_kv import AuditPaths, against_full, compared, rehydrate
 from rksc_tot.engine.transformers_engine.handle import KVHandle
@@ -63,6 +65,7 @@ class TransformersEngine(KVEngine):
         self._reuser = PromptReuser(self.scheduler)
         self._paths = PathTokenizer(tokenizer, vocabulary_size(model.get_input_embeddings()), self.capabilities.context)
         self._eos = eos_ids(model, tokenizer)
+        self._grammars = Grammars(self._paths.tokenizer, self._paths.vocabulary, self._eos)
 
     # -- paths -------------------------------------------------------------------------------------------------------
 
@@ -101,6 +104,12 @@ class TransformersEngine(KVEngine):
             [] if r.suffix is None else self._paths.question(r.handle.messages, r.suffix, r.handle.length)
             for r in requests
         ]
+        matchers = [
+            None
+            if r.constraint is None
+            else await asyncio.to_thread(self._grammars.matcher, r.constraint, r.max_tokens)
+            for r in requests
+        ]
         account.ledger.book_visit(sum(request.handle.length for request in requests))
 
         def make() -> list[Generation]:
@@ -108,9 +117,9 @@ class TransformersEngine(KVEngine):
             return [
                 Generation(
                     tree, tree.walk(r.handle.segment, suffix), r, account, r.handle.prompt_end, self._paths.tokenizer,
-                    self._eos, self.capabilities.context, None if r.suffix is None else r.handle.length,
+                    self._eos, self.capabilities.context, None if r.suffix is None else r.handle.length, matcher,
                 )
-                for r, suffix in zip(requests, suffixes, strict=True)
+                for r, suffix, matcher in zip(requests, suffixes, matchers, strict=True)
             ]  # fmt: skip
 
         jobs = await self.engine_thread.run(make)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rksc_tot.core.errors import ConfigError, ContextOverflow
+from rksc_tot.core.errors import ConfigError, ConstraintError, ContextOverflow
 from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code, shown
 from rksc_tot.core.seeds import stream_keys
 from rksc_tot.core.task import Path, Prompt, Task, Thought, ThoughtFinish
@@ -15,14 +15,18 @@ from rksc_tot.core.tree import Node
 from rksc_tot.engine.base import Account, Completion, Engine, Finish, GenerateRequest, Sampling
 from rksc_tot.search.approximate.approximations import Approximations
 from rksc_tot.search.approximate.prompt_variants import Start
-from rksc_tot.search.task_calls import ENDED
+from rksc_tot.search.task_calls import ENDED, constraint_of
 from rksc_tot.search.thoughts.closing import BRANCH, NO_REPLY, Closer
 from rksc_tot.search.thoughts.thinking import ThinkingBlocks, thinking_engine
 from rksc_tot.search.thoughts.thinking_block import NO_BLOCK, Reply, ThinkingBlock
 from rksc_tot.search.validation import Fault, prompt_fault
 
 CUT_BY_BUDGET = "cut off by the budget - raise it"
-FINISH: dict[Finish, ThoughtFinish] = {"stop": "stop", "eos": "eos", "length": "length", "budget": "length"}
+STUCK = "no token can follow: the tokens cannot spell what the constraint asks for, or it is too complex"
+Refusal = ContextOverflow | ConstraintError
+FINISH: dict[Finish, ThoughtFinish] = {
+    "stop": "stop", "eos": "eos", "length": "length", "budget": "length", "stuck": "length"
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +52,7 @@ class CandidateThought:
     count: int = 1
     tokens: tuple[int, ...] = ()
     logprobs: tuple[float, ...] = ()
+    constrained_logprobs: tuple[float, ...] = ()
     finish: ThoughtFinish = "stop"
     handle: Any = None
     ending: str = ""
@@ -128,8 +133,9 @@ class ThoughtGenerator:
 
         Raises
         ------
-        ContextOverflow
-            If the context has no room for a thought after the root's prompt. A deeper node gets a candidate with a ``fault``.
+        ContextOverflow, ConstraintError
+            If the context has no room for a thought after the root's prompt, or the engine refuses the constraint of the first
+            thoughts. A deeper node gets a candidate with a ``fault``.
         """
         sampling = self.sampling if temperature is None else sampling_of(self.sampling, {"temperature": temperature})
         starts = [(node, path, k, start) for node, path, k in wanted for start in await self._starts(node, k)]
@@ -145,19 +151,20 @@ class ThoughtGenerator:
         cut = False
         for (node, path, k, start), request in zip(starts, asked, strict=True):
             reply = next(replies) if isinstance(request, GenerateRequest) else request
-            if isinstance(reply, ContextOverflow) and node.parent is None and start is not None:
+            if isinstance(reply, Refusal) and node.parent is None and start is not None:
                 raise reply
-            if isinstance(reply, ContextOverflow | str):
+            if isinstance(reply, Refusal | str):
                 closing = self.closer.text if start is None else None
                 candidates.append(CandidateThought(node, path, "", "0", closing=closing, fault=_text(reply)))
                 continue
             cut = cut or any(completion.finish == "budget" for completion, _ in reply)
+            constrained = isinstance(request, GenerateRequest) and request.constraint is not None
             if start is None:
                 candidates += self._closed(node, path, reply)
             elif self.task.mode == "propose":
-                candidates += self._proposed(node, path, k, reply, round)
+                candidates += self._proposed(node, path, k, reply, round, constrained)
             else:
-                candidates += self._sampled(node, path, start, reply, round)
+                candidates += self._sampled(node, path, start, reply, round, constrained)
         return candidates, cut
 
     async def _starts(self, node: Node, k: int) -> Sequence[Start | None]:
@@ -190,6 +197,9 @@ class ThoughtGenerator:
                 return Fault(raised)
             if fault := prompt_fault(suffix):
                 return Fault(f"propose_prompt {fault}")
+        constraint = constraint_of(task, self.problem, path)
+        if isinstance(constraint, Fault):
+            return constraint
         early_exit = self.approximations.early_exit
         names = (*self.names, node.branch, *([f"round {round}"] if round else []))
         boundary = boundary_of(task)
@@ -205,68 +215,69 @@ class ThoughtGenerator:
             suffix=suffix,
             states=self.approximations.sibling_merging is not None and not proposing,
             rivals=None if proposing or early_exit is None else early_exit.rivals(node),
+            constraint=constraint,
         )
 
-    async def _thoughts(
-        self, asked: Sequence[tuple[Node | None, GenerateRequest]]
-    ) -> list[list[Reply] | ContextOverflow]:
+    async def _thoughts(self, asked: Sequence[tuple[Node | None, GenerateRequest]]) -> list[list[Reply] | Refusal]:
         """The replies to requests for the text of a thought after a node, None: of a closing; each with its thinking block."""
         if self._blocks is not None:
             return await self._blocks.generate(asked, self._replies)
         replies = await self._replies([request for _, request in asked])
         return [
-            reply if isinstance(reply, ContextOverflow) else [(completion, NO_BLOCK) for completion in reply]
+            reply if isinstance(reply, Refusal) else [(completion, NO_BLOCK) for completion in reply]
             for reply in replies
         ]
 
-    async def _replies(self, requests: Sequence[GenerateRequest]) -> list[list[Completion] | ContextOverflow]:
-        """All replies. If a request overflows the context, all requests are sent again one by one."""
+    async def _replies(self, requests: Sequence[GenerateRequest]) -> list[list[Completion] | Refusal]:
+        """All replies. If the engine refuses a request, all requests are sent again one by one."""
         try:
             return [*await self.engine.generate(requests, self.account)]
-        except ContextOverflow as error:
+        except (ContextOverflow, ConstraintError) as error:
             if len(requests) == 1:
                 return [error]
         return [(await self._replies([request]))[0] for request in requests]
 
     def _sampled(
-        self, node: Node, path: Path, start: Start, reply: Sequence[Reply], round: int
+        self, node: Node, path: Path, start: Start, reply: Sequence[Reply], round: int, constrained: bool
     ) -> Iterator[CandidateThought]:
         self.account.ledger.rival_stop.acted += any(completion.finish == "rival" for completion, _ in reply)
-        for (text, tokens, logprobs, finish, branches, handle, exact), block in reply:
-            if finish == "rival" or (finish == "budget" and not tokens):  # stopped by a rival, or never started
-                self.engine.release(handle)
+        for made, block in reply:
+            finish = made.finish
+            if finish == "rival" or (finish == "budget" and not made.tokens):  # stopped by a rival, or never started
+                self.engine.release(made.handle)
                 continue
-            fault = block.fault or self._cut_off(finish)
-            branch = _branch(start.branches[branches[0]], round)
+            fault = block.fault or self._cut_off(finish, constrained)
+            branch = _branch(start.branches[made.branches[0]], round)
             yield CandidateThought(
-                node, path, text, branch, len(branches), tokens, logprobs, FINISH[finish], handle,
-                ending=self._ending, exact=start.exact and exact, cut=self._withheld(finish), fault=fault, block=block,
+                node, path, made.text, branch, len(made.branches), made.tokens, made.logprobs, made.constrained_logprobs,
+                FINISH[finish], made.handle, self._ending, start.exact and made.exact, self._withheld(finish),
+                fault=fault, block=block,
             )  # fmt: skip
 
     def _closed(self, node: Node, path: Path, reply: Sequence[Reply]) -> Iterator[CandidateThought]:
         """The reply to a closing. A reply that the budget cut off is dropped, unless it is that of the last closing."""
         [(completion, _)] = reply
-        text, tokens, logprobs, finish, _, handle, exact = completion
-        if finish == "budget" and not (tokens and self.account.spends_reserve):
-            self.engine.release(handle)
+        if completion.finish == "budget" and not (completion.tokens and self.account.spends_reserve):
+            self.engine.release(completion.handle)
             return
         self.account.ledger.closings += 1
-        fault = None if text.strip() else NO_REPLY
+        fault = None if completion.text.strip() else NO_REPLY
         yield CandidateThought(
-            node, path, text, BRANCH, 1, tokens, logprobs, FINISH[finish], handle,
-            exact=exact, closing=self.closer.text, fault=fault,
+            node, path, completion.text, BRANCH, 1, completion.tokens, completion.logprobs,
+            finish=FINISH[completion.finish], handle=completion.handle, exact=completion.exact,
+            closing=self.closer.text, fault=fault,
         )  # fmt: skip
 
     def _proposed(
-        self, node: Node, path: Path, k: int, reply: Sequence[Reply], round: int
+        self, node: Node, path: Path, k: int, reply: Sequence[Reply], round: int, constrained: bool
     ) -> Iterator[CandidateThought]:
-        """The thoughts of one reply. The last one was cut off if the reply was."""
+        """The thoughts of one reply. If the reply was cut off, so was the last one, and all that are under a constraint."""
         task, [(completion, _)] = self.task, reply
         if completion.handle is not None:
             self.engine.release(completion.handle)
         if completion.finish == "budget" and not completion.text:  # never started
             return
-        fault = self._cut_off(completion.finish)
+        fault = self._cut_off(completion.finish, constrained)
         try:
             with calling_user_code("split"):
                 found: Any = task.split(self.problem, path, completion.text)
@@ -285,18 +296,30 @@ class ThoughtGenerator:
             yield CandidateThought(
                 node, path, piece, _branch(at, round), finish=finish,
                 ending=self._ending, exact=completion.exact, cut=last and self._withheld(completion.finish),
-                fault=fault if last else None,
+                fault=fault if last or constrained else None,
             )  # fmt: skip
 
     def _withheld(self, finish: Finish) -> bool:
         return finish == "budget" and self.closer.on
 
-    def _cut_off(self, finish: Finish) -> str | None:
-        """Why a truncated thought is rejected; None if it is not truncated, accepted by the task, or can be closed."""
-        if accepts_truncated(self.task) or self.closer.on or finish not in ("length", "budget"):
+    def _cut_off(self, finish: Finish, constrained: bool) -> str | None:
+        """Why a truncated thought is rejected; None if it is not truncated, accepted by the task, or can be closed.
+
+        A truncated thought does not have the form of its constraint, so it is always rejected.
+        """
+        if finish not in ("length", "budget", "stuck"):
+            return None
+        if not constrained and (accepts_truncated(self.task) or self.closer.on):
             return None
         if finish == "budget":
             return CUT_BY_BUDGET
+        if finish == "stuck":
+            return STUCK
+        if constrained:
+            most = self.task.max_thought_tokens
+            return (
+                f"cut off at max_thought_tokens {most} before it satisfied its constraint - raise it, or ask for less"
+            )
         setting = "stop" if self.task.thoughts is None else "thoughts"
         return f"cut off at max_thought_tokens {self.task.max_thought_tokens} - raise it, or correct {setting}"
 
@@ -305,7 +328,7 @@ class ThoughtGenerator:
         return boundary_of(self.task).ending
 
 
-def _text(fault: ContextOverflow | str) -> str:
+def _text(fault: Refusal | str) -> str:
     return fault if isinstance(fault, str) else str(fault)
 
 

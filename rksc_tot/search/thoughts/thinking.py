@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from rksc_tot.core.errors import ConfigError, ContextOverflow
+from rksc_tot.core.errors import ConfigError, ConstraintError, ContextOverflow
 from rksc_tot.core.ledger import Ledger
 from rksc_tot.core.seeds import stream_key
 from rksc_tot.core.task import Thinking
@@ -20,7 +20,8 @@ from rksc_tot.engine.base import AppendedText, Completion, Engine, GenerateReque
 from rksc_tot.search.thoughts.thinking_block import BlockEnd, OpenBlock, Reply, ThinkingBlock, split_reply
 
 T = TypeVar("T")
-Send = Callable[[Sequence[GenerateRequest]], Awaitable[list[list[Completion] | ContextOverflow]]]
+Refusal = ContextOverflow | ConstraintError
+Send = Callable[[Sequence[GenerateRequest]], Awaitable[list[list[Completion] | Refusal]]]
 
 
 def continued(engine: Engine, handle: Any, prefix: Sequence[int], text: str) -> Any:
@@ -114,7 +115,7 @@ class ThinkingBlocks:
 
     async def generate(
         self, asked: Sequence[tuple[Node | None, GenerateRequest]], send: Send
-    ) -> list[list[Reply] | ContextOverflow]:
+    ) -> list[list[Reply] | Refusal]:
         """The replies to each request, which is one for the text of a thought after the node; None: without a block.
 
         ``send`` makes one engine call. A ContextOverflow stands for a request whose block does not even begin.
@@ -172,6 +173,7 @@ class BlockRounds:
         request = replace(request, handle=draft.handle, streams=tuple(keys), max_tokens=max(draft.room, 1), rivals=None)
         if not draft.inside:
             return request
+        request = replace(request, constraint=None)
         if draft.steps:
             most = min(draft.left, request.max_tokens)
             return replace(request, max_tokens=most, rule=BlockEnd(self._format.closer, request.rule))
@@ -180,9 +182,9 @@ class BlockRounds:
             rule=BlockEnd(self._format.closer), states=False,
         )  # fmt: skip
 
-    def advance(self, draft: Draft, reply: list[Completion] | ContextOverflow) -> list[Draft]:
+    def advance(self, draft: Draft, reply: list[Completion] | Refusal) -> list[Draft]:
         """Use the reply of a round. Returns the branches that go on."""
-        if isinstance(reply, ContextOverflow):
+        if isinstance(reply, Refusal):
             self._fail(draft, reply)
             return []
         self._held += [completion.handle for completion in reply]
@@ -231,6 +233,9 @@ class BlockRounds:
 
     def _write(self, draft: Draft, completion: Completion) -> bool:
         """Use a text from after the block. Returns whether the draft goes on."""
+        if self._asked[draft.start][1].constraint is not None:  # its text has no markers but those that it asks for
+            self._finish(draft, completion, completion.text)
+            return False
         found = split_reply(completion.text, self._format)
         draft.intact = draft.intact and found.text == completion.text
         draft.room -= len(completion.tokens)
@@ -283,15 +288,15 @@ class BlockRounds:
         still_open = OpenBlock(draft.left, request.handle if known is None else known.before)
         return ThinkingBlock(draft.thinking, len(draft.tokens), prefix=prefix, still_open=still_open)
 
-    def _fail(self, draft: Draft, error: ContextOverflow) -> None:
-        """Reject a draft that the context has no room for."""
+    def _fail(self, draft: Draft, error: Refusal) -> None:
+        """Reject a draft that the context has no room for, or whose constraint the engine refuses."""
         block = ThinkingBlock(draft.thinking, len(draft.tokens), draft.forced, fault=str(error))
         self._add(draft, Completion("", (), (), "length", (), None), block)
 
     def _add(self, draft: Draft, completion: Completion, block: ThinkingBlock) -> None:
         self._done[draft.start].append((completion._replace(branches=draft.branches, exact=draft.exact), block))
 
-    def hand_over(self) -> list[list[Reply] | ContextOverflow]:
+    def hand_over(self) -> list[list[Reply] | Refusal]:
         """All replies, ordered by their first branch. The caller owns their handles."""
         given = {id(completion.handle) for replies in self._done for completion, _ in replies}
         self._held, held = [], self._held

@@ -123,7 +123,9 @@ class TreeBuilder:
             found.thought.text.strip() != candidate.text.strip()
         ):  # the task changed the text: the path continues with its text
             self._release(candidate.handle)
-            candidate = replace(candidate, text=found.thought.text, handle=None, tokens=(), logprobs=())
+            candidate = replace(
+                candidate, text=found.thought.text, handle=None, tokens=(), logprobs=(), constrained_logprobs=()
+            )
         mergeable = found.thought is not END and candidate.closing is None and found.thought.observation is None
         merging = self._sibling_merging if mergeable else None
         if merging and (similar := merging.most_similar(candidate.parent, found.finished, candidate.handle)):
@@ -187,6 +189,7 @@ class TreeBuilder:
             text=found.thought.text,
             tokens=candidate.tokens,
             logprobs=candidate.logprobs,
+            constrained_logprobs=candidate.constrained_logprobs,
             finish=candidate.finish,
             finished=found.finished,
             closing=candidate.closing,

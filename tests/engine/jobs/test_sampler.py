@@ -112,3 +112,45 @@ def test_no_draw_falls_outside_the_filter():
 def test_log_probabilities_ignore_temperature_and_filters():
     _, (logprob,) = draw(LOGITS, [0.0], Sampling(temperature=0.1, top_k=1))
     assert logprob == pytest.approx(np.log(0.5), abs=1e-6)
+
+
+def mask_of(*allowed, size=2 * BLOCK + 40):
+    mask = np.zeros(size, np.bool_)
+    mask[list(allowed)] = True
+    return mask
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [Sampling(), Sampling(temperature=0), Sampling(temperature=0.5, top_k=2), Sampling(top_p=0.3), Sampling(min_p=0.5)],
+)
+def test_a_masked_draw_is_a_draw_from_the_allowed_tokens_alone(sampling):
+    torch.manual_seed(0)
+    logits = torch.randn(2, 2 * BLOCK + 40)
+    allowed = [3, BLOCK + 1, 2 * BLOCK + 39]
+    uniforms = np.linspace(0, 0.999, 40)
+    masks = [mask_of(*allowed)] * len(uniforms)
+    [tokens], [logprobs] = sample(Logits(logits), [Draws([1] * len(uniforms), uniforms, sampling, masks)])
+    few, _ = draw(logits[1:, allowed], uniforms, sampling)
+    assert tokens == [allowed[token] for token in few]
+    assert logprobs == pytest.approx(logits[1].double().log_softmax(-1)[tokens].tolist())
+
+
+def test_masked_draws_beside_others_change_no_draw():
+    torch.manual_seed(0)
+    table, uniforms = torch.randn(3, 2 * BLOCK + 40), np.array([0.1, 0.6, 0.99])
+    plain = [Draws([row] * 3, uniforms, Sampling(temperature=t)) for row in range(3) for t in (0, 0.7, 1.0)]
+    first, second = mask_of(5, 6, 7), mask_of(*range(100, 300))
+    masked = [
+        Draws([row] * 3, uniforms, Sampling(temperature=t), [first, second, first])
+        for row in range(3)
+        for t in (0, 0.7, 1.0)
+    ]
+    together = sample(Logits(table), [draws for pair in zip(masked, plain, strict=True) for draws in pair])
+    assert [found[1::2] for found in together] == [*sample(Logits(table), plain)]
+    assert [found[::2] for found in together] == [*sample(Logits(table), masked)]
+
+
+def test_the_mass_of_a_mask_is_the_probability_of_its_tokens():
+    logits = Logits(LOGITS)
+    assert np.exp(logits.log_mass(0, np.array([True, False, False, True]))) == pytest.approx(0.6)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from rksc_tot.engine.base import Account, Finish, GenerateRequest
 from rksc_tot.engine.jobs.job import Job
 from rksc_tot.engine.jobs.random_streams import Streams
 from rksc_tot.engine.jobs.sampler import Draws, Logits
+from rksc_tot.engine.tokenization.grammar import GrammarMatcher
 from rksc_tot.engine.tokenization.stops import find_end
 from rksc_tot.engine.tokenization.text import TextTokenizer
 from rksc_tot.engine.tokenization.written import Written
@@ -25,7 +26,9 @@ from rksc_tot.engine.tokenization.written import Written
 
 @dataclass(slots=True)
 class Tail:
-    """The last tokens of a text that a stop string cuts inside a token. They are appended, not sampled.
+    """The last tokens of a text that a stop string cuts inside a token, or that closes a constrained text.
+
+    They are appended, not sampled.
 
     Attributes
     ----------
@@ -62,7 +65,11 @@ class BranchGroup:
     exact
         Whether every token was drawn from exact KV.
     tail
-        The tail, if a stop string cuts inside a token; else None.
+        The tail, if a stop string cuts inside a token or closes a constrained text; else None.
+    matcher
+        The state of the text under the request's constraint; None without one.
+    shares
+        Log of the probability (nats) of the tokens that the constraint allowed, at each draw.
     """
 
     tip: Segment
@@ -71,6 +78,8 @@ class BranchGroup:
     logprobs: list[float]
     exact: bool = True
     tail: Tail | None = None
+    matcher: GrammarMatcher | None = None
+    shares: list[float] = field(default_factory=list)
 
     @property
     def sampled(self) -> list[int]:
@@ -139,6 +148,10 @@ class BranchingJob(Job):
         """End a group whose text has a stop string from ``start`` to ``end``: finish it, or give it a tail."""
         raise NotImplementedError
 
+    def complete(self, group: BranchGroup) -> None:
+        """End a group whose text is complete under the constraint: finish it, or give it a tail."""
+        raise NotImplementedError
+
     # -- drawing tokens ----------------------------------------------------------------------------------------------
 
     def draws(self, ready: Collection[Segment], row: Mapping[Segment, int]) -> Draws:
@@ -148,6 +161,7 @@ class BranchingJob(Job):
         wanted = sum(len(group.branches) for group in drawing)
         granted = self.account.take(wanted) if self.pays else wanted
         rows: list[int] = []
+        masks: list[Any] = []
         uniforms: list[Any] = [np.empty(0)]
         for group in drawing:
             cut, group.branches = group.branches[granted:], group.branches[:granted]
@@ -156,9 +170,13 @@ class BranchingJob(Job):
                 self.finish(replace(group, branches=cut), "budget")
             rows += [row[group.tip]] * len(group.branches)
             uniforms.append(self.streams[len(group.logprobs)][group.branches])
+            if group.matcher is not None:
+                masks += [group.matcher.allowed] * len(group.branches)
+        if masks and self.pays:
+            self.account.ledger.constrained_tokens += len(rows)
         for group in self._going:
             group.exact = group.exact and group.tip.kv.exact
-        return Draws(rows, np.concatenate(uniforms), self.request.sampling)
+        return Draws(rows, np.concatenate(uniforms), self.request.sampling, masks)
 
     def advance(
         self, logits: Logits, row: Mapping[Segment, int], tokens: Sequence[int], logprobs: Sequence[float]
@@ -212,16 +230,22 @@ class BranchingJob(Job):
         for branch, (token, logprob) in zip(group.branches, drawn, strict=False):
             heirs.setdefault(token, ([], logprob))[0].append(branch)
         alone = len(heirs) == 1 and group.tip.pins == 1
+        matcher, shares = group.matcher, group.shares
+        if matcher is not None and heirs:
+            shares = [*shares, logits.log_mass(row[group.tip], matcher.allowed)]
         for n, (token, (branches, logprob)) in enumerate(heirs.items()):
             if token in self.eos:
-                self.finish(replace(group, branches=branches), "eos", logprob)
+                self.finish(replace(group, branches=branches, shares=shares), "eos", logprob)
                 continue
             last = n == len(heirs) - 1
             written = group.written if last else group.written.fork()
             heir = BranchGroup(group.tip, branches, written, [*group.logprobs, logprob], group.exact)
             searched = written.push(token)
             asked = self.request
-            if stop := find_end(written.text, searched, asked.stop, asked.skip_blank, asked.rule):
+            if matcher is not None:
+                heir.matcher, heir.shares = matcher if last else matcher.fork(), shares
+                self._constrained(heir, token, alone)
+            elif stop := find_end(written.text, searched, asked.stop, asked.skip_blank, asked.rule):
                 self.stop(heir, *stop)
                 if heir.tail is None:
                     continue
@@ -233,6 +257,20 @@ class BranchingJob(Job):
                 self.finish(heir, "length")
             else:
                 self._add(heir, self.tree.step(group.tip, token, alone))
+
+    def _constrained(self, group: BranchGroup, token: int, alone: bool) -> None:
+        """Go on with a group under a constraint after it drew a token, or end it."""
+        matcher = group.matcher
+        if matcher is None:
+            return
+        matcher.push(token)
+        if matcher.complete:
+            self.complete(group)
+            ended = group.tail is None
+        elif ended := matcher.stuck or self.full(group):
+            self.finish(group, "stuck" if matcher.stuck else "length")
+        if not ended:
+            self._add(group, self.tree.step(group.tip, token, alone))
 
     def _take(self, group: BranchGroup, tail: Tail, logits: Logits, row: Mapping[Segment, int], alone: bool) -> None:
         """Append the next token of a tail, with its log-probability under the model."""

@@ -36,7 +36,10 @@ class Completions:
     ) -> None:
         """Make the completion of a branch group, or add its branches to an equal one."""
         text = text[leading_stops(text, self._skipped) :]
-        made = Completion(text, tuple(tokens), tuple(logprobs), finish, tuple(group.branches), None, group.exact)
+        made = Completion(
+            text, tuple(tokens), tuple(logprobs), finish, tuple(group.branches), None, group.exact,
+            () if group.matcher is None else constrained(logprobs, group.shares),
+        )  # fmt: skip
         key = (text, made.tokens, finish)
         known = self._done.get(key)
         if self._keep:
@@ -59,3 +62,9 @@ class Completions:
             if completion.handle is not None:
                 self._tree.drop(completion.handle)
         self._done = {}
+
+
+def constrained(logprobs: Sequence[float], shares: Sequence[float]) -> tuple[float, ...]:
+    """Log-probabilities of tokens among those that a constraint allowed; tokens after the constrained text keep their own."""
+    drawn = [logprob - share for logprob, share in zip(logprobs, shares, strict=False)]
+    return (*drawn, *logprobs[len(drawn) :])

@@ -43,7 +43,8 @@ class DraftJob(BranchingJob):
             self.tree.hold(copy)
             tip = self.tree.walk(copy, group.tip.tokens[-1:])
             self.tree.hold(tip)
-            self.groups.append(BranchGroup(tip, group.branches, group.written.fork(), group.logprobs))
+            matcher = None if group.matcher is None else group.matcher.fork()
+            self.groups.append(BranchGroup(tip, group.branches, group.written.fork(), group.logprobs, matcher=matcher))
             self.tips.append(tip)
 
     def finish(self, group: BranchGroup, finish: Finish, ending: float | None = None) -> None:
@@ -54,6 +55,10 @@ class DraftJob(BranchingJob):
 
     def stop(self, group: BranchGroup, start: int, end: int) -> None:
         """Finish the group; the generation finds the stop string itself."""
+        self.finish(group, "stop")
+
+    def complete(self, group: BranchGroup) -> None:
+        """Finish the group; the generation closes its text."""
         self.finish(group, "stop")
 
     def book(self, computed: Sequence[ComputedRows], exact: bool) -> None:

@@ -14,6 +14,7 @@ from rksc_tot.engine.jobs.generation.verification import Verification
 from rksc_tot.engine.jobs.job import DraftKV, Job
 from rksc_tot.engine.jobs.random_streams import Streams
 from rksc_tot.engine.jobs.sampler import Logits
+from rksc_tot.engine.tokenization.grammar import GrammarMatcher
 from rksc_tot.engine.tokenization.stops import cut_at
 from rksc_tot.engine.tokenization.text import TextTokenizer
 from rksc_tot.engine.tokenization.written import CONTEXT, written
@@ -44,6 +45,7 @@ class Generation(BranchingJob):
         eos: frozenset[int],
         context: int,
         scratch_from: int | None,
+        matcher: GrammarMatcher | None = None,
     ) -> None:
         room = min(request.max_tokens, context - base.end)
         streams = Streams(request.streams)
@@ -51,11 +53,11 @@ class Generation(BranchingJob):
         self.keeps_states = request.states
         self.asks = request.verifying
         self.context = context
-        skipped = request.stop if request.skip_blank else ()
+        skipped = request.stop if request.skip_blank and matcher is None else ()
         self.completions = Completions(tree, base, scratch_from is None, skipped)
         self.speculation: SpeculativeDecoding | None = None
         before = [t for s in base.lineage()[-CONTEXT:] for t in s.tokens][-CONTEXT:]
-        self.groups = [BranchGroup(base, range(len(request.streams)), written(tokenizer, before), [])]
+        self.groups = [BranchGroup(base, range(len(request.streams)), written(tokenizer, before), [], matcher=matcher)]
         self.tips = [base]
         tree.hold(base)
         if room <= 0:
@@ -125,7 +127,7 @@ class Generation(BranchingJob):
             tokens, logprobs = tokens[:kept], logprobs[:kept]
             text = text[: group.written.ends[kept - 1]] if kept else ""
         if ending is not None:
-            closing = self._closing(len(tokens))
+            closing = self._closing(group, len(tokens))
             tokens += closing
             logprobs = [*logprobs, *[ending, *[0.0] * len(closing)][: len(closing)]]
         self.completions.add(group, text, tokens, logprobs, finish)
@@ -146,15 +148,30 @@ class Generation(BranchingJob):
         elif cut.kept < len(sampled) - 1:  # tokens before the last one are cut too
             group.tip = self.tree.walk(self.base, sampled[: cut.kept])
 
+    def complete(self, group: BranchGroup) -> None:
+        """Finish a constrained text that is complete. A stop string that closes it becomes its tail."""
+        sampled = group.sampled
+        closing = self._closing(group, len(sampled))
+        if closing:
+            group.tail = Tail(group.written.whole, sampled, deque(closing), len(sampled))
+        else:
+            self.finish(group, "stop")
+
     def give_back(self) -> None:
         """Drop the completions, since the caller was cancelled."""
         self.completions.clear()
 
-    def _closing(self, written: int) -> list[int]:
-        """Tokens of the stop string that closes a thought after end of text; empty without ``keep_stop`` or without room."""
-        if self.scratch_from is not None or not self.request.ending:
+    def _closing(self, group: BranchGroup, written: int) -> list[int]:
+        """Tokens of the text that closes a thought after end of text; empty without room or without such a text.
+
+        A constrained text that ends with it needs none.
+        """
+        ending = self.request.ending
+        if self.scratch_from is not None or not ending:
             return []
-        ids = self.tokenizer.continuation(self.request.ending)
+        if group.matcher is not None and group.written.whole.endswith(ending):
+            return []
+        ids = self.tokenizer.continuation(ending)
         return ids if self.base.end + written + len(ids) <= self.context else []
 
     # -- drafts ------------------------------------------------------------------------------------------------------
