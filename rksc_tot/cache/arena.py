@@ -55,6 +55,14 @@ class Arena:
                     part[layer] = _grown(tensor, rows)
         self.rows = rows
 
+    def shrink(self, extent: int) -> None:
+        """Free the memory of slots from ``extent`` on."""
+        if extent < self.rows:
+            for part in (self.keys, self.values):
+                for layer, tensor in part.items():
+                    part[layer] = tensor[:, :extent].clone()
+            self.rows = extent
+
     def write(self, layer: int, keys: Tensor, values: Tensor, slots: Tensor) -> tuple[Tensor, Tensor]:
         """Put ``keys [Hk, Q, Dk]`` and ``values [Hk, Q, Dv]`` into ``slots [Q]``; returns the layer's whole tensors."""
         if layer not in self.keys:

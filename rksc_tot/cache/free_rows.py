@@ -33,6 +33,12 @@ class FreeRows:
             self.rows += count
             self.give([range(self.rows - count, self.rows)])
 
+    def trim(self) -> None:
+        """Remove the free rows at the end."""
+        if self._runs and self._runs[-1].stop == self.rows:
+            last = self._runs.pop()
+            self.rows, self.free = last.start, self.free - len(last)
+
     def take(self, count: int) -> list[range]:
         """``count`` rows as runs, in the order in which they are to be filled.
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Protocol
 
 from rksc_tot.cache.eviction_queue import OPEN_PROMPT, UNHELD, EvictionQueue
 from rksc_tot.cache.segment import Segment
 from rksc_tot.cache.segment_kv import KVState, Payer
-from rksc_tot.cache.slot_pool import SlotPool
+from rksc_tot.cache.slot_pool import SharedRoomTaken, SlotPool
 from rksc_tot.core.errors import AccountFull, CacheError
 from rksc_tot.policies.eviction.base import EvictionPolicy
 
@@ -209,18 +210,16 @@ class Residency:
 
     def allocate(self, count: int, payer: Payer | None = None, limit: int | None = None) -> list[int]:
         """Slots for ``count`` tokens, with room made for them (see :meth:`make_room`)."""
-        self.make_room(count, payer, limit)
-        return self.pool.allocate(count)
+        while True:
+            self.make_room(count, payer, limit)
+            with suppress(SharedRoomTaken):
+                return self.pool.allocate(count)
 
     def make_room(self, count: int, payer: Payer | None = None, limit: int | None = None) -> None:
         """Evict or compress until ``count`` slots are free.
 
-        ``limit``: most tokens that may then be resident on the account ``payer``; None: no limit.
-
-        Raises
-        ------
-        CacheError
-            If the KV that is left is in use; AccountFull if that of ``payer`` is.
+        ``limit``: most tokens that may then be resident on the account ``payer``; None: no limit. Raises CacheError if the KV
+        that is left is in use, AccountFull if that of ``payer`` is.
         """
         if payer is not None and limit is not None:
             self._make_room_within(count, payer, limit)
@@ -232,8 +231,14 @@ class Residency:
             elif compressor is not None:
                 compressor.make_room(self, count)
                 compressor = None
-            else:
+            elif not self.pool.ask(count):
                 raise self._full(count)
+
+    def give_up(self, count: int) -> None:
+        """Evict until ``count`` more slots are free, as far as that goes."""
+        most = self.pool.used - count
+        while self.pool.used > most and (victim := self.eviction.pop(last=OPEN_PROMPT)) is not None:
+            self.evict(victim)
 
     def evict(self, segment: Segment, offload: bool = True) -> None:
         """Free all slots of a segment. ``offload``: whether its KV is copied out first if a handle refers to it."""
@@ -269,12 +274,8 @@ class Residency:
         self._free(segment, segment.kv.slots)
         segment.kv.clear()
 
-    # -- for tests ---------------------------------------------------------------------------------------------------
-
     def check_integrity(self) -> None:
-        """Raise CacheError unless each slot has one owner, each payer is charged for its tokens, KV is stored top down, and the
-        eviction queue knows every evictable segment.
-        """
+        """Raise CacheError unless slots have one owner, payers are charged for them, and KV is stored top down. For tests."""
         taken: list[int] = []
         charged: dict[int, tuple[Payer, int]] = {}  # by id: the payer, and its tokens
         for segment in self.tree.segments():

@@ -27,6 +27,7 @@ from rksc_tot.engine.scheduler.batch import ScheduledBlock, compute, not_numbers
 from rksc_tot.engine.scheduler.row_budget import RowBudget
 
 LOGIT_BYTES = 64 << 20  # of logits kept for handles; logits that a job waits for are kept as well
+WAIT = 0.001  # seconds, before a job looks again whether another engine has given up KV
 RECOVERY = 64  # passes without lack of memory after which passes get more rows again
 _log = logging.getLogger("rksc_tot")
 
@@ -284,6 +285,11 @@ class Scheduler:
             running[-1].pause()
             return
         last = (running or [stuck])[0]
+        if self.tree.residency.pool.others_busy:  # another engine with the same budget will have room to give
+            for job in running:
+                job.pause()
+            time.sleep(WAIT)
+            return
         if last.remaining_tokens and not isinstance(full, CompressionError):
             full = CacheError(f"{full}; the job may still write {last.remaining_tokens * self.token_bytes} bytes of KV")
         last.fail(full)

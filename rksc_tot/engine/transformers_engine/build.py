@@ -10,7 +10,7 @@ from rksc_tot.cache.offload.arena_offloader import ArenaOffloader
 from rksc_tot.cache.offload.open_store import open_store
 from rksc_tot.cache.offload.store import OffloadStore
 from rksc_tot.cache.prefix_tree import PrefixTree
-from rksc_tot.cache.slot_pool import SlotPool
+from rksc_tot.cache.slot_pool import SharedKVBudget, SlotPool
 from rksc_tot.core.errors import ConfigError, EngineError
 from rksc_tot.engine.kv.choose_compressor import compressor_for, measure_attention
 from rksc_tot.engine.kv.offloading import Restorer
@@ -70,7 +70,9 @@ def build(model: PreTrainedModel, name: str, settings: EngineSettings) -> Engine
     arena = Arena(1 << 62)
     forward, capabilities = probe(model, arena, packed=settings.pack)
     size = bytes_per_token(forward, arena)
-    arena.limit = _tokens(settings.kv_budget, size, "a KV budget")
+    budget = settings.kv_budget
+    shared = budget if isinstance(budget, SharedKVBudget) else None
+    arena.limit = _tokens(budget.most if isinstance(budget, SharedKVBudget) else budget, size, "a KV budget")
     if settings.eviction.heeds_attention:
         measure_attention(forward, f"eviction by {settings.eviction.name}", name)
     compressor = None if settings.compress is None else compressor_for(settings.compress, forward, name)
@@ -79,7 +81,7 @@ def build(model: PreTrainedModel, name: str, settings: EngineSettings) -> Engine
         _tokens(store.limit, size, "an offload budget")
         store.take()
     tree = PrefixTree(
-        SlotPool(arena.limit, size),
+        SlotPool(arena.limit, size, shared),
         settings.eviction,
         isolated=settings.lossy,
         compressor=compressor if isinstance(compressor, TreeCompressor) else None,

@@ -73,6 +73,10 @@ class KVEngine:
         self.scheduler = parts.scheduler
         self.engine_thread = EngineThread(parts.scheduler)
         self._settings = settings
+        if (shared := parts.tree.residency.pool.shared) is not None:
+            shared.join(
+                parts.tree.residency.pool, self._give_up, lambda: any(job.running for job in parts.scheduler.jobs)
+            )
 
     @property
     def numerics(self) -> Mapping[str, Any]:
@@ -182,6 +186,9 @@ class KVEngine:
         """Stop and free all KV. In a forked process nothing happens."""
         if not self.engine_thread.closed and not self.engine_thread.forked:
             self.engine_thread.close()
+            pool = self.cache.residency.pool
+            if pool.shared is not None:
+                pool.shared.leave(pool)
             with self.engine_thread.books():
                 self.forward.arena.clear()
                 if self.offload_store is not None:
@@ -192,6 +199,13 @@ class KVEngine:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _give_up(self, rows: int) -> None:
+        """Evict KV for another engine with the same budget."""
+        with self.engine_thread.books():
+            residency = self.cache.residency
+            residency.give_up(rows)
+            self.forward.arena.shrink(residency.pool.trim())
 
     def _check(self, *handles: Any) -> None:
         self.engine_thread.check_usable()

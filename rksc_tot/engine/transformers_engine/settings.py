@@ -5,8 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypedDict
 
-from pydantic import BeforeValidator, Field, SkipValidation, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SkipValidation,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
+from rksc_tot.cache.slot_pool import SharedKVBudget
 from rksc_tot.core.errors import ConfigError
 from rksc_tot.core.plugins.settings import Settings
 from rksc_tot.core.plugins.user_code import shown
@@ -26,7 +35,7 @@ else:  # the class would import torch
 class EngineKeywords(TypedDict, total=False):
     """The engine settings as keyword arguments, with the types that each accepts."""
 
-    kv_budget: int | str
+    kv_budget: int | str | SharedKVBudget
     eviction: str | EvictionPolicy
     compress: str | CompressionPolicy | None
     lossless: bool | Lossless
@@ -44,6 +53,7 @@ class EngineSettings(Settings):
     ----------
     kv_budget
         Bytes of KV that may be resident, prompts included, or a text such as ``64MiB``. Never exceeded, not even by one token.
+        A :class:`~rksc_tot.cache.slot_pool.SharedKVBudget` limits the KV of several engines together.
     eviction
         The order of eviction: ``rsbcm``, ``lru``, ``lfu``, ``random``, ``none``, or a policy of your own
         (entry point ``rksc_tot.eviction``, ``module:attribute``, or an
@@ -77,8 +87,9 @@ class EngineSettings(Settings):
         If a value is out of range, or a setting needs another one that is missing.
     """
 
+    model_config = ConfigDict(arbitrary_types_allowed=True)
     kind: ClassVar[str] = "engine"
-    kv_budget: int = Field("1GiB", validate_default=True)
+    kv_budget: int | SharedKVBudget = Field("1GiB", validate_default=True)
     eviction: Annotated[EvictionPolicy, BeforeValidator(eviction_policy)] = Field("rsbcm", validate_default=True)
     compress: Annotated[CompressionPolicy | None, BeforeValidator(compression_policy)] = None
     lossless: Lossless | Literal[False] = False
@@ -102,7 +113,9 @@ class EngineSettings(Settings):
 
     @field_validator("kv_budget", "offload_budget", mode="before")
     @classmethod
-    def _in_bytes(cls, given: int | str, info: ValidationInfo) -> int:
+    def _in_bytes(cls, given: int | str | SharedKVBudget, info: ValidationInfo) -> int | SharedKVBudget:
+        if isinstance(given, SharedKVBudget):
+            return given
         size = kv_bytes(given, str(info.field_name))
         if info.field_name == "offload_budget" and size != kv_bytes(OFFLOAD_BUDGET):
             _needs_offload(info, given)

@@ -89,7 +89,7 @@ class Generation(BranchingJob):
         """Whether branches may advance at different times: no token limit, rival rule or KV limit depends on all of them."""
         if self.account.limited or self.account.kv_bytes is not None or self.request.rivals is not None:
             return False
-        return self.base.end + self.room * len(self.request.streams) <= self.tree.residency.pool.limit
+        return self.base.end + self.room * len(self.request.streams) <= self.tree.residency.pool.guaranteed
 
     # -- token limits ------------------------------------------------------------------------------------------------
 
