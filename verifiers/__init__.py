@@ -3,8 +3,10 @@
 from rksc_tot.verifiers.base import VERIFIERS, PathView, Verifier
 from rksc_tot.verifiers.checks.unit_tests import UnitTests
 from rksc_tot.verifiers.function import FunctionVerifier, verifier
+from rksc_tot.verifiers.language_model.judge import Judge
 from rksc_tot.verifiers.language_model.lm_value import LMValue
 from rksc_tot.verifiers.language_model.lm_vote import LMVote
+from rksc_tot.verifiers.language_model.recompute import Recompute
 from rksc_tot.verifiers.likelihood import Likelihood
 from rksc_tot.verifiers.random import RandomScores
 from rksc_tot.verifiers.reward_model.prm import PRM, prm
@@ -13,11 +15,13 @@ __all__ = [
     "PRM",
     "VERIFIERS",
     "FunctionVerifier",
+    "Judge",
     "LMValue",
     "LMVote",
     "Likelihood",
     "PathView",
     "RandomScores",
+    "Recompute",
     "UnitTests",
     "Verifier",
     "prm",

@@ -7,8 +7,8 @@ verifier needs the search: its engine, its tree, or several nodes at once. Add i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, ClassVar
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, ClassVar, TypeVar
 
 from pydantic import ConfigDict
 
@@ -21,6 +21,8 @@ from rksc_tot.core.tree import Node
 from rksc_tot.engine.base import Engine, LabelRequest, LabelScores, Reader
 from rksc_tot.search import Search
 from rksc_tot.search.scoring import Score
+
+T = TypeVar("T")
 
 
 class PathView(Path):
@@ -123,17 +125,30 @@ async def ask_labels(
 
     If a request overflows the context, all requests are sent again one by one.
     """
-    if not requests:
+
+    async def ask(some: Sequence[int]) -> Sequence[LabelScores | None]:
+        given = None if nodes is None else [nodes[at] for at in some]
+        return await search.label([requests[at] for at in some], given)
+
+    return await each_fitting(ask, len(requests))
+
+
+async def each_fitting(ask: Callable[[Sequence[int]], Awaitable[Sequence[T]]], count: int) -> list[T | ContextOverflow]:
+    """The replies of ``ask`` to requests 0 to ``count``; if one overflows the context, each is asked alone, and has its error."""
+    if not count:
         return []
     try:
-        return [*await search.label(requests, nodes)]
+        return [*await ask(range(count))]
     except ContextOverflow as error:
-        if len(requests) == 1:
+        if count == 1:
             return [error]
-    return [
-        (await ask_labels(search, [request], None if nodes is None else [nodes[at]]))[0]
-        for at, request in enumerate(requests)
-    ]
+    replies: list[T | ContextOverflow] = []
+    for at in range(count):
+        try:
+            replies += await ask([at])
+        except ContextOverflow as error:
+            replies.append(error)
+    return replies
 
 
 def label_shares(reply: LabelScores) -> dict[str, float]:
@@ -147,11 +162,13 @@ VERIFIERS: Registry[Verifier] = Registry(
     base=Verifier,
     group="rksc_tot.verifiers",
     built_in={
+        "judge": "rksc_tot.verifiers.language_model.judge:Judge",
         "likelihood": "rksc_tot.verifiers.likelihood:Likelihood",
         "lm_value": "rksc_tot.verifiers.language_model.lm_value:LMValue",
         "lm_vote": "rksc_tot.verifiers.language_model.lm_vote:LMVote",
         "prm": "rksc_tot.verifiers.reward_model.prm:PRM",
         "random": "rksc_tot.verifiers.random:RandomScores",
+        "recompute": "rksc_tot.verifiers.language_model.recompute:Recompute",
         "unit_tests": "rksc_tot.verifiers.checks.unit_tests:UnitTests",
     },
     function_hint="put @verifier above the function",

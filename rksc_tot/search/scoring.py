@@ -164,10 +164,11 @@ class Scoring(Generic[S]):
             raise ConfigError(f"the text of a verifier {fault}")
         requests = [
             GenerateRequest(
-                node._handle, (0,), GREEDY, max_tokens, tuple(stop), keep_stop=False, suffix=text, verifying=True
+                node._handle, (0,), GREEDY, max_tokens, tuple(stop),
+                keep_stop=False, skip_blank=True, suffix=text, verifying=True,
             )
             for node, text in zip(nodes, texts, strict=True)
-        ]
+        ]  # fmt: skip
         replies = await self._engine.generate(requests, self._limits.account)
         return [None if reply.finish == "budget" else reply for [reply] in replies]
 

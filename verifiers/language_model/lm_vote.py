@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from pydantic import Field
 
 from rksc_tot.core.errors import ContextOverflow
-from rksc_tot.core.task import Prompt
 from rksc_tot.core.tree import Node
 from rksc_tot.engine.base import LabelRequest, LabelScores
 from rksc_tot.search import Search
 from rksc_tot.search.scoring import Assessment, Score
 from rksc_tot.verifiers.base import Verifier, ask_labels
+from rksc_tot.verifiers.language_model.asking import asked, common_ancestor, continuation
 
 BALLOT = 9  # candidates a question: each number is one digit
 
@@ -67,31 +67,11 @@ class LMVote(Verifier):
         return [nodes[len(nodes) * i // count : len(nodes) * (i + 1) // count] for i in range(count)]
 
     def _request(self, search: Search, ballot: list[Node]) -> LabelRequest:
-        shared = self._common(search, ballot)
+        shared = common_ancestor(search, ballot)
         lines = [self._line(search, shared, number, node) for number, node in enumerate(ballot, start=1)]
         text = self.instruction + "".join(lines) + self.prompt
-        return LabelRequest(shared._handle, _asked(search, text), tuple(str(i + 1) for i in range(len(ballot))))
-
-    def _common(self, search: Search, ballot: list[Node]) -> Node:
-        """The deepest common ancestor of the candidates that still has a handle."""
-        lineages = [search.tree.lineage(node)[:-1] or [node] for node in ballot]
-        shared = search.root
-        for level in zip(*lineages, strict=False):
-            if any(node.id != level[0].id for node in level):
-                break
-            if level[0]._handle is not None:
-                shared = level[0]
-        return shared
+        return LabelRequest(shared._handle, asked(search, text), tuple(str(i + 1) for i in range(len(ballot))))
 
     def _line(self, search: Search, shared: Node, number: int, node: Node) -> str:
         """A candidate on one line."""
-        thoughts = search.path(node)[shared.depth :]
-        text = " ".join(" / ".join(thought.text for thought in thoughts).split()) or "(the text ends here)"
-        shown = text if len(text) <= self.longest else text[: self.longest] + " …"
-        return f"{number}: {shown}\n"
-
-
-def _asked(search: Search, text: str) -> Prompt:
-    """The question in the form of the task's prompt: a string, or the user's next turn."""
-    plain = isinstance(search.prompt, str)
-    return text if plain else [{"role": "user", "content": text.strip()}]
+        return f"{number}: {continuation(search, shared, node, self.longest)}\n"
