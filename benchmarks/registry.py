@@ -25,6 +25,7 @@ BENCHMARKS = {
     "roofline": "speed.roofline",
     "sandbox": "quality.sandbox",
     "scale": "speed.scale",
+    "structured": "tasks.structured",
     "throughput": "speed.throughput",
 }
 """Modules in this package. Each has a ``main`` whose parameters are the options of its command line."""

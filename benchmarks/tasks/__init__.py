@@ -1,0 +1,1 @@
+"""Benchmarks of what tasks may ask of an engine."""
