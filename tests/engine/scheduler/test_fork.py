@@ -7,11 +7,13 @@ import sys
 import pytest
 
 from rksc_tot.engine import TransformersEngine
+from rksc_tot.engine.transformers_engine.kv_engine import KVEngine
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 
 CALLS = {
     "open": "engine.open('solve', account)",
+    "append": "engine.append(root, [5])",
     "extend": "engine.extend(root, '1')",
     "generate": "asyncio.run(engine.generate([GenerateRequest(root, (1,), Sampling(), 2)], account))",
     "label": "asyncio.run(engine.label([LabelRequest(root, 'x', ('1', '2'))], account))",
@@ -90,5 +92,6 @@ def test_a_forked_process_refuses_its_parents_engine_and_can_make_a_new_one():
 
 
 def test_every_public_call_is_tried_in_a_forked_process():
-    calls = {name for name, call in vars(TransformersEngine).items() if callable(call) and name[0] != "_"}
-    assert calls == {*CALLS, "release", "close"}
+    everything = vars(KVEngine) | vars(TransformersEngine)
+    calls = {name for name, call in everything.items() if callable(call) and name[0] != "_"}
+    assert calls == {*CALLS, "release", "close", "thinking_format"}  # the last asks the tokenizer only
