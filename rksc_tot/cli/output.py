@@ -19,7 +19,7 @@ from rksc_tot.api.result import Result
 from rksc_tot.core.errors import ConfigError, RkscTotError
 from rksc_tot.core.plugins.registry import Registry
 from rksc_tot.core.plugins.user_code import text_of
-from rksc_tot.engine.base import Engine
+from rksc_tot.engine.base import Engine, Reader
 from rksc_tot.engine.transformers_engine.load import EMBEDDED
 from rksc_tot.evaluation import Row
 from rksc_tot.views.terminal.comparison_table import comparison_table
@@ -81,6 +81,13 @@ def write_model(engine: Engine) -> None:
 
         advice = dtype_advice(dtype, computes_bfloat16())
     Console().print(Text(f"model {one_line(engine.name)}, {dtype} on {device}{advice}", style="dim"), soft_wrap=True)
+
+
+def write_reader(engine: Engine, reader: Reader) -> None:
+    """Write the kind of the reward model, if the verifier has one."""
+    layout = getattr(reader, "layout", None)
+    if reader is not engine and layout is not None:
+        Console().print(Text(f"reward model {one_line(reader.name)}: {layout.what}", style="dim"), soft_wrap=True)
 
 
 def dtype_advice(dtype: str, computes_bfloat16: bool) -> str:

@@ -11,6 +11,7 @@ from rksc_tot.cli.exits import NOT_SOLVED, one_sentence
 from rksc_tot.cli.options.arguments import AsJson, Debug, importable_here
 from rksc_tot.cli.options.engine import ModelOptions
 from rksc_tot.cli.options.groups import grouped
+from rksc_tot.cli.options.plugins import FORM, plug_in
 from rksc_tot.cli.options.search import ProblemOptions, StrategyOptions
 from rksc_tot.cli.output import check_writable
 
@@ -18,11 +19,18 @@ from rksc_tot.cli.output import check_writable
 @grouped
 def calibrate(
     task: Annotated[
-        str, typer.Argument(help="A name from `rksc-tot tasks`, or your own as module:attribute. It needs a question.")
+        str,
+        typer.Argument(
+            help="A name from `rksc-tot tasks`, or your own as module:attribute. lm_value needs its question."
+        ),
     ],
     source: ProblemOptions,
     search: StrategyOptions,
     model: ModelOptions,
+    verifier: Annotated[
+        str | None,
+        typer.Option(metavar=FORM, help="A verifier with labels, such as prm:FOLDER. Default: lm_value."),
+    ] = None,
     delta: Annotated[
         float, typer.Option(help="Largest share of early decisions that may differ from full ones.")
     ] = 0.01,
@@ -41,11 +49,13 @@ def calibrate(
     with one_sentence(debug):
         from rich.console import Console
 
-        from rksc_tot.cli.engine import open_engine
+        from rksc_tot.cli.engine import open_engine, share_budget
         from rksc_tot.cli.output import progress
+        from rksc_tot.evaluation.calibration.calibrate import CalibrationOptions
         from rksc_tot.evaluation.calibration.calibrate import calibrate as run
         from rksc_tot.policies.early_exit.learn_then_test import check_risk
         from rksc_tot.tasks import load_task
+        from rksc_tot.verifiers import VERIFIERS
         from rksc_tot.views.terminal.calibration import calibration_report
 
         importable_here(task)
@@ -53,13 +63,18 @@ def calibrate(
         check_risk(delta, alpha)
         check_writable(out)
         strategy, found = search.strategy_for(chosen), source.load(search.seed)
-        engine = open_engine(*model.arguments())
+        given = None if verifier is None else plug_in(VERIFIERS, "--verifier", verifier, "prm:FOLDER")
+        asked, engine_arguments = share_budget(given, model.arguments())
+        options: CalibrationOptions = {
+            "strategy": strategy, "delta": delta, "alpha": alpha, "seed": search.seed, "concurrency": concurrency,
+        }  # fmt: skip
+        if asked is not None:
+            options["verifier"] = asked
+        engine = open_engine(*engine_arguments)
         try:
             with progress(len(found), not as_json) as on_problem:
-                calibration = run(
-                    chosen, found, engine=engine, strategy=strategy, delta=delta, alpha=alpha, seed=search.seed,
-                    concurrency=concurrency, on_problem=on_problem,
-                )  # fmt: skip
+                options["on_problem"] = on_problem
+                calibration = run(chosen, found, engine=engine, **options)
         finally:
             engine.close()
         if as_json:

@@ -67,7 +67,7 @@ def run(
         from rksc_tot.api.outcomes import RunProgress, Tally, has_check
         from rksc_tot.api.setup import default_verifier, sampling_for, verifier_of
         from rksc_tot.api.solve_many import asolve_many
-        from rksc_tot.cli.engine import open_engine
+        from rksc_tot.cli.engine import open_engine, share_budget
         from rksc_tot.cli.output import loading
         from rksc_tot.cli.results_writer import ResultsWriter
         from rksc_tot.search.task_calls import validated
@@ -80,7 +80,7 @@ def run(
             "concurrency": concurrency,
             "run_budget": run_limits.budget(),
         }
-        engine_arguments = engine.arguments_for(chosen)
+        options["verifier"], engine_arguments = share_budget(options["verifier"], engine.arguments_for(chosen))
         lines = read_problems(problems)
         rksc = options["rksc"]
         verifier = options["verifier"]
@@ -117,6 +117,8 @@ def run(
                     return
                 with loading(not as_json):
                     opened = open_engine(*engine_arguments)
+                    if verifier is not None:
+                        verifier.reader(opened)
             try:
                 searches = asolve_many(chosen, [line.problem for line in todo], engine=opened, **options)
                 _write_all(searches, results, todo, opened, earlier, as_json)

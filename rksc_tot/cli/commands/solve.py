@@ -32,8 +32,8 @@ def solve(
     with one_sentence(debug):
         from rksc_tot.api.result import Result
         from rksc_tot.api.solve import asolve
-        from rksc_tot.cli.engine import open_engine
-        from rksc_tot.cli.output import live_tree, loading, write_model, write_result
+        from rksc_tot.cli.engine import open_engine, share_budget
+        from rksc_tot.cli.output import live_tree, loading, write_model, write_reader, write_result
         from rksc_tot.search.task_calls import validated
         from rksc_tot.tasks import load_task
 
@@ -41,11 +41,13 @@ def solve(
         chosen = load_task(task)
         validated(chosen, problem)  # before the model is loaded
         options = search.keywords_for(chosen, limits.budget())
-        engine_arguments = engine.arguments_for(chosen)
+        options["verifier"], engine_arguments = share_budget(options["verifier"], engine.arguments_for(chosen))
         with loading(not as_json):
             opened = open_engine(*engine_arguments)
+            reader = opened if options["verifier"] is None else options["verifier"].reader(opened)
         if not as_json:
             write_model(opened)
+            write_reader(opened, reader)
         failure: BaseException | None = None
         try:
             with Interrupt() as interrupt, live_tree(problem, live, as_json) as view:
