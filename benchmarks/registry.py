@@ -26,6 +26,7 @@ BENCHMARKS = {
     "sandbox": "quality.sandbox",
     "scale": "speed.scale",
     "structured": "tasks.structured",
+    "thinking": "quality.thinking",
     "throughput": "speed.throughput",
 }
 """Modules in this package. Each has a ``main`` whose parameters are the options of its command line."""

@@ -2,12 +2,12 @@
 
 import pytest
 
+from benchmarks.common.thinking_models import FAMILIES, thinking_tokenizer
 from rksc_tot.core.errors import ConfigError
 from rksc_tot.engine.tokenization.chat import following
 from rksc_tot.engine.tokenization.path_tokens import PathTokenizer
 from rksc_tot.engine.tokenization.thinking import thinking_switches
 from tests.engine.conftest import byte_tokenizer
-from tests.engine.thinking_models import ADDED, thinking_tokenizer
 
 ASKED = [{"role": "user", "content": "hi"}]
 BEGUN = [*ASKED, {"role": "assistant", "content": "Step 1:"}]
@@ -56,7 +56,7 @@ def test_the_markers_of_a_family_are_read_with_the_text_that_belongs_to_them(fam
     assert texts(family) == (prompt, parts)
 
 
-@pytest.mark.parametrize("family", ADDED)
+@pytest.mark.parametrize("family", FAMILIES)
 def test_markers_that_are_tokens_are_appended_as_these_tokens(family):
     raw = thinking_tokenizer(family)
     form = tokenizer_of(family).thinking(ASKED, None)
@@ -65,7 +65,7 @@ def test_markers_that_are_tokens_are_appended_as_these_tokens(family):
     assert (whole is None) == (family == "plain")
 
 
-@pytest.mark.parametrize("family", ADDED)
+@pytest.mark.parametrize("family", FAMILIES)
 def test_a_begun_reply_is_followed_by_a_block(family):
     prompt, (opening, reopening, *_, header) = texts(family, BEGUN)
     assert prompt.endswith("Step 1:")

@@ -2,24 +2,23 @@
 
 import pytest
 
+from benchmarks.common.thinking_models import FAMILIES, random_llama, thinking_tokenizer
 from rksc_tot.core.task import Question, Thinking, Thought, function_task
 from rksc_tot.engine import TransformersEngine
 from rksc_tot.engine.base import GenerateRequest, LabelRequest, Sampling
 from rksc_tot.engine.tokenization.text import TextTokenizer
 from rksc_tot.search import Search
 from rksc_tot.verifiers import Likelihood
-from tests.engine.conftest import llama
-from tests.engine.thinking_models import ADDED, thinking_tokenizer
 
 ASKED = [{"role": "user", "content": "hi"}]
 BEGUN = [*ASKED, {"role": "assistant", "content": "Step 1:"}]
 BUDGET = 7
 
 
-@pytest.fixture(scope="module", params=ADDED)
+@pytest.fixture(scope="module", params=FAMILIES)
 def family(request):
     tokenizer = thinking_tokenizer(request.param)
-    with TransformersEngine(llama(len(tokenizer)), tokenizer, name=request.param) as engine:
+    with TransformersEngine(random_llama(len(tokenizer)), tokenizer, name=request.param) as engine:
         yield engine
         engine.check_integrity()
 

@@ -1,8 +1,18 @@
-"""Small chat templates and tokenizers that write thinking blocks as five known families of models do."""
+"""Small models for thinking blocks: templates that behave like five known families, and a model that writes a known text."""
 
-from transformers import PreTrainedTokenizerFast
+from __future__ import annotations
 
-from tests.engine.conftest import byte_tokenizer
+from collections.abc import Sequence
+
+import torch
+from transformers import (
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+)
 
 SWITCHED = (
     "{% for m in messages %}{% set text = m.content %}"
@@ -39,7 +49,7 @@ PLAIN = (
 )
 """Cuts tags that are no tokens of their own, but plain text."""
 
-ADDED = {
+FAMILIES = {
     "switched": (SWITCHED, ["<|turn|>", "<|stop|>"], ["<think>", "</think>"]),
     "opening": (OPENING, ["<|user|>", "<|reply|>", "<|stop|>", "<think>", "</think>"], []),
     "channels": (CHANNELS, ["<|start|>", "<|channel|>", "<|message|>", "<|end|>", "<|return|>"], []),
@@ -49,11 +59,53 @@ ADDED = {
 """By family: the template, the special tokens, and the added tokens that are not special."""
 
 
+EOS = "</s>"
+CERTAIN = 60.0
+"""Logit of a scripted token above all others."""
+
+
 def thinking_tokenizer(family: str) -> PreTrainedTokenizerFast:
     """A tokenizer of bytes with the template and the added tokens of a family."""
-    template, special, added = ADDED[family]
-    tokenizer = byte_tokenizer()
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+    template, special, added = FAMILIES[family]
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocabulary = {"<s>": 0, EOS: 1} | {letter: n for n, letter in enumerate(alphabet, 2)} | {"ĊĊ": len(alphabet) + 2}
+    core = Tokenizer(models.BPE(vocab=vocabulary, merges=[("Ċ", "Ċ")]))
+    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    core.decoder = decoders.ByteLevel()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=core, bos_token="<s>", eos_token=EOS)
     tokenizer.add_special_tokens({"additional_special_tokens": special})
     tokenizer.add_tokens(added)
     tokenizer.chat_template = template
     return tokenizer
+
+
+def random_llama(vocabulary: int) -> PreTrainedModel:
+    """A tiny Llama with random weights."""
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=vocabulary, hidden_size=48, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, max_position_embeddings=512, initializer_range=0.2, bos_token_id=None, eos_token_id=1,
+    )  # fmt: skip
+    model: PreTrainedModel = LlamaForCausalLM(config).eval()
+    return model
+
+
+def scripted_model(script: Sequence[int], vocabulary: int) -> PreTrainedModel:
+    """A GPT-2 whose next token depends on the position only: after position p it writes ``script[p]``, after the script EOS."""
+    written = [*script, *[1] * 64]
+    config = GPT2Config(
+        vocab_size=vocabulary, n_positions=len(written), n_embd=64, n_layer=1, n_head=2, bos_token_id=None,
+        eos_token_id=1, tie_word_embeddings=False,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    model: PreTrainedModel = GPT2LMHeadModel(config).eval()
+    directions = torch.nn.functional.normalize(torch.randn(vocabulary, config.n_embd), dim=-1)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()
+        model.transformer.ln_f.weight.fill_(1.0)
+        model.lm_head.weight.copy_(directions * CERTAIN)
+        model.transformer.wpe.weight.copy_(directions[written])
+    return model
