@@ -172,6 +172,7 @@ async def search_for(
         "strategy": setup.strategy.describe(),
         "verifier": verifier.describe(),
         "sampling": {**setup.sampling.model_dump(), "mode": task.mode},
+        **({} if task.thinking is None else {"thinking": task.thinking.describe()}),
         "budget": setup.budget.model_dump(exclude_none=True),
         "seed": setup.seed,
         "rksc": None if rksc is None else rksc.summary(),

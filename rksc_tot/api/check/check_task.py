@@ -24,6 +24,7 @@ SETTINGS = (
     "max_thoughts",
     "mode",
     "constraint",
+    "thinking",
     *Sampling.model_fields,
     "strategy_settings",
 )

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rksc_tot.api.check.findings import Findings, thoughts
+from rksc_tot.api.check.thinking import as_completions, report_blocks, report_unasked, thoughts_with_blocks
 from rksc_tot.api.check.thoughts import SampledText, advise
 from rksc_tot.api.sync import run_async
 from rksc_tot.core.errors import RkscTotError
@@ -44,6 +45,8 @@ class ModelCheck:
         try:
             with calling_user_code("the engine", RkscTotError):
                 completions = self._completions(problem, prompt, constraint)
+                if task.thinking is None:
+                    report_unasked(self.found, self.engine, prompt, [each.text for each in completions])
         except (RkscTotError, UserCodeError) as error:
             self.found.report("error", "sample", str(error))
             return None
@@ -150,6 +153,10 @@ class ModelCheck:
     def _completions(self, problem: Any, prompt: Any, constraint: Constraint | None) -> list[Completion]:
         """Sampled thoughts after the prompt; the first one is that of the first branch."""
         task, account, boundary = self.found.task, Account(), boundary_of(self.found.task)
+        if task.thinking is not None:
+            candidates = run_async(thoughts_with_blocks(task, problem, self.engine, THOUGHTS))
+            report_blocks(self.found, task.thinking, candidates)
+            return as_completions(candidates)
         handle = self.engine.open(prompt, account)
         try:
             request = GenerateRequest(

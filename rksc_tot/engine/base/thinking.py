@@ -23,8 +23,10 @@ class ThinkingFormat:
         The markers, as they are found in the model's text.
     source
         Where the markers were found, for messages.
+    opens
+        Whether the prompt opens a block itself.
     prompt
-        Tokens of the prompt, without a block that it opens itself.
+        Tokens of the prompt, without such a block.
     opening
         What opens a block at the end of the prompt.
     reopening
@@ -40,6 +42,7 @@ class ThinkingFormat:
     opener: str
     closer: str
     source: str
+    opens: bool
     prompt: tuple[int, ...]
     opening: AppendedText
     reopening: AppendedText

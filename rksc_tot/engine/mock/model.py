@@ -95,5 +95,10 @@ def thinking_format(prompt: Prompt, markers: Markers | None) -> ThinkingFormat:
     after = closing.partition(closer)[2] + "".join(reply)
     parts = (opened, opening, closing + "".join(reply), after, "")
     return ThinkingFormat(
-        opener, closer, "named", tuple(map(ord, base)), *(AppendedText(part, tuple(map(ord, part))) for part in parts)
+        opener,
+        closer,
+        "named",
+        at is not None,
+        tuple(map(ord, base)),
+        *(AppendedText(part, tuple(map(ord, part))) for part in parts),
     )

@@ -84,6 +84,7 @@ class PathTokenizer:
             markers.opener,
             markers.closer,
             markers.source,
+            bool(opened),
             tuple(base),
             opening=appended(*(opened or [again if begun else markers.opening])),
             reopening=appended(again),

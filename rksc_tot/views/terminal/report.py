@@ -47,6 +47,7 @@ def ledger_table(ledger: Ledger, inexact: int = 0, compression: Mapping[str, Any
         ("tokens prefilled", f"{ledger.prefill_tokens}, {ledger.distinct_tokens} distinct"),
         ("shared, exact", f"{ledger.exact_tokens} tokens, {ledger.prefill_saved:.1%} of re-prefilling"),
         *_shared(ledger),
+        *_thinking(ledger),
         *([("closings", f"{ledger.closings} paths asked for their answer")] if ledger.closings else []),
         *([("observations", f"{ledger.observations}")] if ledger.observations else []),
         ("verifier", f"{ledger.verifier_tokens} tokens in {ledger.verifier_calls} calls"),
@@ -58,6 +59,15 @@ def ledger_table(ledger: Ledger, inexact: int = 0, compression: Mapping[str, Any
     ):
         table.add_row(name, value)
     return table
+
+
+def _thinking(ledger: Ledger) -> list[tuple[str, str]]:
+    """The line on thinking blocks, if there were any."""
+    if not (ledger.thinking_tokens or ledger.forced_closes):
+        return []
+    return [
+        ("thinking", f"{ledger.thinking_tokens} of the sampled tokens, {ledger.forced_closes} blocks closed by force")
+    ]
 
 
 def _early(ledger: Ledger) -> list[tuple[str, str]]:

@@ -237,3 +237,27 @@ def test_prompt_variants_are_refused():
 def test_markers_must_be_two_different_texts(markers):
     with pytest.raises(ConfigError, match="not two different texts"):
         Thinking(markers=markers)
+
+
+@pytest.mark.parametrize("keep", [False, True])
+async def test_a_closing_follows_what_is_kept_of_the_block(keep):
+    node, search = await one("a</think>42\n", keep=keep, max_thoughts=1, is_solution=lambda *_: False, closing="So: ")
+    (answer,) = await search.expand([node], 1)
+    assert answer.closing == "So: "
+    assert answer._handle.text.startswith(ROOT + ("<think>a</think>42\nSo: " if keep else "42\nSo: "))
+    assert (answer.thinking, answer.thinking_tokens) == ("", 0)
+
+
+async def test_a_closing_inside_a_block_closes_the_block_first():
+    task = make_task(
+        thinking=Thinking(thought="inside"), is_solution=lambda problem, path: bool(path), max_thoughts=3,
+        answer=lambda problem, path: path[-1].text if path[-1].closing else None, closing="So: ",
+    )  # fmt: skip
+    search = make_search(task=task, engine=MockEngine(scripted("one\ntwo\n", ROOT + OPEN)))
+    (step,) = await search.expand([search.root], 1)
+    assert not step.finished
+    (answer,) = await search.expand([step], 1)
+    assert answer._handle.text.startswith(f"{ROOT}<think>one\n</think>So: ")
+    assert search.ledger.forced_closes == 1
+    search.close()
+    assert search.engine.handles == 0
