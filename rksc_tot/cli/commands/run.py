@@ -74,7 +74,7 @@ def run(
         from rksc_tot.tasks import load_task
 
         importable_here(task)
-        chosen = load_task(task)
+        chosen = search.adapted(load_task(task))
         options: dict[str, Any] = {
             **search.keywords_for(chosen, limits.budget()),
             "concurrency": concurrency,
@@ -90,6 +90,7 @@ def run(
             "strategy": options["strategy"].describe() | {"name": search.strategy},
             "verifier": verifier and verifier.describe(),
             "sampling": sampling_for(chosen, options["sampling"]).model_dump(),
+            **({} if chosen.thinking is None else {"thinking": chosen.thinking.describe()}),
             "budget": options["budget"].model_dump(exclude_none=True),
             "seed": search.seed,
             "rksc": rksc and {"calibration": search.calibration, "sibling": search.sibling, "audit": rksc.audit},

@@ -38,7 +38,7 @@ def solve(
         from rksc_tot.tasks import load_task
 
         importable_here(task)
-        chosen = load_task(task)
+        chosen = search.adapted(load_task(task))
         validated(chosen, problem)  # before the model is loaded
         options = search.keywords_for(chosen, limits.budget())
         options["verifier"], engine_arguments = share_budget(options["verifier"], engine.arguments_for(chosen))

@@ -38,6 +38,12 @@ def test_a_solved_puzzle_shows_tree_path_answer_and_ledger():
         assert part in result.stdout
 
 
+def test_thinking_blocks_are_counted_in_the_report():
+    result = run("solve", "game24", PUZZLE, "--thinking", "16")
+    assert result.exit_code in (0, NOT_SOLVED), result.output
+    assert "blocks closed by force" in result.stdout
+
+
 def test_with_json_stdout_has_only_json():
     record = json.loads(run("solve", "game24", PUZZLE, "--json").stdout)
     assert record["correct"] is True
