@@ -266,6 +266,7 @@ class BlockRounds:
             text, block = draft.raw + text, replace(block, prefix=())
             if draft.intact:
                 tokens, logprobs = draft.tokens + tokens, draft.logprobs + logprobs
+                completion = completion._replace(constrained_logprobs=())  # the block is under no constraint
         self._add(draft, completion._replace(text=text, tokens=tokens, logprobs=logprobs, handle=handle), block)
 
     def _block(self, draft: Draft) -> ThinkingBlock:
