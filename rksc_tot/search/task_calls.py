@@ -39,6 +39,11 @@ class AcceptedThought:
     key: Hashable | None
     ended: bool = False
 
+    @property
+    def over(self) -> bool:
+        """Whether the path gets no more thoughts."""
+        return self.finished or self.ended
+
 
 def accept_thought(
     task: Task, problem: Any, path: Path, text: str, finish: ThoughtFinish = "stop"

@@ -29,7 +29,7 @@ def one_line(text: str, longest: int) -> str:
 
 def continuation(search: Search, shared: Node, node: Node, longest: int) -> str:
     """The thoughts of ``node`` after ``shared``, on one line."""
-    return one_line(" / ".join(thought.text for thought in search.path(node)[shared.depth :]), longest)
+    return one_line(" / ".join(thought.full_text for thought in search.path(node)[shared.depth :]), longest)
 
 
 def common_ancestor(search: Search, nodes: Sequence[Node]) -> Node:

@@ -249,7 +249,7 @@ class StepPaths:
         at = self._opening
         for step in steps:
             if step.id not in self._handles:
-                self._handles[step.id] = self.engine.extend(at, step.text.strip())
+                self._handles[step.id] = self.engine.extend(at, step.thought.full_text.strip())
             at = self._handles[step.id]
         return at
 

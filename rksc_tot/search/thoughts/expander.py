@@ -50,7 +50,8 @@ class Expander:
         approximations: Approximations,
         emit: Callable[..., None],
     ) -> None:
-        self._tree, self._limits, self._answers, self._approximations = tree, limits, answers, approximations
+        self._engine, self._tree, self._limits, self._answers = engine, tree, limits, answers
+        self._approximations = approximations
         self.closer = closer = Closer(task, problem, engine, names)
         self.generator = ThoughtGenerator(
             task, problem, engine, limits.account, sampling, names, closer, approximations
@@ -83,8 +84,17 @@ class Expander:
         if node is None or self._limits.ended or self._limits.late():
             return []
         self.closer.end(node)
+        if self._limits.account.kv_short:
+            self._keep_only(node)
         with self._limits.spending_reserve():
             return await self._grow([(node, 1)], None, 0, False)
+
+    def _keep_only(self, node: Node) -> None:
+        """Release the handles of all other nodes but the root, which are not needed any more, to make room for KV."""
+        for other in self._tree:
+            if other._handle is not None and other.parent is not None and other is not node:
+                self._engine.release(other._handle)
+                other._handle = None
 
     async def _grow(
         self, wanted: Sequence[tuple[Node, int]], temperature: float | None, round: int, merge: bool

@@ -54,8 +54,8 @@ class TreeBuilder:
         self._task, self._problem, self._engine, self._tree = task, problem, engine, tree
         self._sibling_merging = sibling_merging
         self._limits, self._answers, self._closer, self._emit = limits, answers, closer, emit
-        self._states: dict[tuple[Hashable, bool], Node] = {}  # by key, and whether the path is complete
-        self._texts: dict[tuple[int, str, bool], Node] = {}  # by parent and text, and whether the path is complete
+        self._states: dict[tuple[Hashable, bool], Node] = {}  # by key, and whether the path is over
+        self._texts: dict[tuple[int, str, bool], Node] = {}  # by parent and text, and whether the path is over
         self.works = False
         """Whether the task has judged at least one thought without failing."""
         self.fault: Fault | None = None
@@ -96,11 +96,11 @@ class TreeBuilder:
         if isinstance(found, str):
             return found
         found = self._closer.judge(found, candidate.finish)
-        into = self._texts.get((candidate.parent.id, found.thought.text, found.finished))
+        into = self._texts.get((candidate.parent.id, found.thought.text, found.over))
         if into is None and merge and found.key is not None:
             try:
                 with calling_user_code("comparing two state_keys"):
-                    into = self._states.get((found.key, found.finished))
+                    into = self._states.get((found.key, found.over))
             except UserCodeError as raised:
                 return Fault(raised)
         return found, into
@@ -126,7 +126,8 @@ class TreeBuilder:
             candidate = replace(
                 candidate, text=found.thought.text, handle=None, tokens=(), logprobs=(), constrained_logprobs=()
             )
-        mergeable = found.thought is not END and candidate.closing is None and found.thought.observation is None
+        plain = candidate.closing is None and found.thought.observation is None
+        mergeable = plain and found.thought is not END and not found.ended
         merging = self._sibling_merging if mergeable else None
         if merging and (similar := merging.most_similar(candidate.parent, found.finished, candidate.handle)):
             into, sigma = similar
@@ -207,14 +208,14 @@ class TreeBuilder:
             self._closer.end(node)
         if node.closing is not None:
             self._closer.asked.add(parent.id)
-        self._texts[parent.id, node.text, node.finished] = node
+        self._texts[parent.id, node.text, found.over] = node
         self.register(node, found)
         return node
 
     def register(self, node: Node, found: AcceptedThought) -> None:
         """Remember the state key of a node, and a complete path."""
         if found.key is not None:
-            self._states.setdefault((found.key, found.finished), node)
+            self._states.setdefault((found.key, found.over), node)
         if node.finished:
             self._answers.complete.append(node)
 

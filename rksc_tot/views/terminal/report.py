@@ -48,7 +48,7 @@ def ledger_table(ledger: Ledger, inexact: int = 0, compression: Mapping[str, Any
         ("shared, exact", f"{ledger.exact_tokens} tokens, {ledger.prefill_saved:.1%} of re-prefilling"),
         *_shared(ledger),
         *_thinking(ledger),
-        *([("closings", f"{ledger.closings} paths asked for their answer")] if ledger.closings else []),
+        *([("closings", f"{ledger.closings}")] if ledger.closings else []),
         *([("observations", f"{ledger.observations}")] if ledger.observations else []),
         ("verifier", f"{ledger.verifier_tokens} tokens in {ledger.verifier_calls} calls"),
         *_early(ledger),

@@ -1,8 +1,11 @@
 """A path that ends without an answer is asked for it (``Task.closing``)."""
 
+import math
+
 import pytest
 
 from rksc_tot.api.solve import solve
+from rksc_tot.api.solve_many import solve_many
 from rksc_tot.core.budget import Budget
 from rksc_tot.core.errors import TaskError
 from rksc_tot.engine.mock.engine import MockEngine
@@ -112,6 +115,53 @@ def test_a_token_budget_is_never_exceeded_and_leaves_room_for_one_closing(strate
 def test_a_node_budget_is_never_exceeded_and_leaves_room_for_one_closing(strategy, nodes):
     result = run(strategy, budget=Budget(nodes=nodes))
     assert (result.ledger.nodes <= nodes, result.answer) == (True, "42")
+
+
+@pytest.mark.parametrize("size", [30, 40, 60])
+def test_a_search_that_runs_out_of_kv_still_has_room_for_one_closing(strategy, size):
+    result = run(strategy, budget=Budget(kv_bytes=size))
+    assert (result.ledger.peak_kv_bytes <= size, result.answer) == (True, "42")
+
+
+@pytest.mark.parametrize("tokens", [1, 7, 40, 90, 250])
+def test_searches_that_share_a_budget_share_it_to_the_last_token(strategy, tokens):
+    engine = MockEngine(asked)
+    options = {"strategy": strategy, "concurrency": 4, "run_budget": Budget(tokens=tokens)}
+    many = solve_many(closing_task(), range(6), engine=engine, **options)
+    answers = [outcome.result.answer for outcome in many]
+    assert many.tally.spent.tokens_sampled <= tokens
+    assert set(answers[:1]) <= ({None} if tokens == 1 else {"42"})
+    assert engine.handles == 0
+
+
+def test_without_time_nothing_is_closed(strategy):
+    result = run(strategy, budget=Budget(seconds=1e-9))
+    assert (result.answer, result.ledger.closings) == (None, 0)
+
+
+async def test_a_live_thought_is_not_merged_into_one_that_ended():
+    def writer(text, rng):
+        return asked(text, rng) if text.endswith(ASK) else rng.choice(["same\n", "same"])
+
+    unread = {"answer": lambda problem, path: "42" if path[-1].closing else None}
+    for key in (None, "here"):
+        search = make_search(
+            writer, closing_task(**unread, state_key=lambda problem, path, key=key: key if path else None)
+        )
+        level = await search.expand([search.root], 9)
+        assert sorted(node.finish for node in level) == ["eos", "stop"]
+        assert sum(node.count for node in level) == 9
+
+
+def test_a_path_does_not_rank_higher_because_it_was_asked():
+    def writer(text, rng):
+        return (" 42\n", -0.01) if text.endswith(ASK) else ("so\n", -1.0)
+
+    result = run("bfs", writer, max_thoughts=1)
+    thought, closing = result.tree[1], result.tree[2]
+    tokens = len(thought.logprobs) + len(closing.logprobs)
+    assert closing.score == pytest.approx(math.exp(sum([*thought.logprobs, *closing.logprobs]) / tokens))
+    assert thought.score < closing.score < math.exp(-0.01)
 
 
 def test_a_budget_that_holds_all_work_and_the_reserve_changes_nothing(strategy):
