@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from rksc_tot.engine.base import Sampling
     from rksc_tot.engine.mock.engine import MockEngine
     from rksc_tot.evaluation.calibration.calibrate import calibrate
+    from rksc_tot.evaluation.compare import compare
     from rksc_tot.search.approximate.calibration import Calibration
     from rksc_tot.search.approximate.rksc import RKSC
     from rksc_tot.strategies import Strategy
@@ -98,6 +99,7 @@ __all__ = [
     "astream",
     "calibrate",
     "check_task",
+    "compare",
     "function_task",
     "grammar",
     "json_schema",
@@ -154,6 +156,7 @@ _HOME = {
     "engine.base": ("Sampling",),
     "engine.mock.engine": ("MockEngine",),
     "evaluation.calibration.calibrate": ("calibrate",),
+    "evaluation.compare": ("compare",),
     "search.approximate.calibration": ("Calibration",),
     "search.approximate.rksc": ("RKSC",),
     "strategies": ("Strategy",),

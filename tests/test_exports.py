@@ -11,7 +11,7 @@ PUBLIC = {
     "Ledger",
     "MissingExtra", "MockEngine", "ModelLoadError", "Node", "Outcome", "Path", "Problem", "Question", "RKSC",
     "ReasoningTree", "Reject", "Result", "RkscTotError", "Sampling", "Strategy", "Task", "TaskError", "Thinking", "Thought",
-    "UnsupportedModel", "Verifier", "VerifierError", "asolve", "asolve_many", "astream", "calibrate", "check_task",
+    "UnsupportedModel", "Verifier", "VerifierError", "asolve", "asolve_many", "astream", "calibrate", "check_task", "compare",
     "function_task", "grammar", "json_schema", "load_engine", "prm", "read_results", "regex", "rows_task", "solve",
     "solve_many", "stream", "verifier",
 }  # fmt: skip

@@ -15,7 +15,9 @@ from rksc_tot.api.setup import strategy_settings_of
 from rksc_tot.api.solve_many import asolve_many
 from rksc_tot.api.sync import run_async
 from rksc_tot.core.budget import Budget
-from rksc_tot.core.task import Path, Task
+from rksc_tot.core.errors import ConfigError
+from rksc_tot.core.plugins.user_code import text_of
+from rksc_tot.core.task import Path, Problem, Task
 from rksc_tot.engine.base import Engine, Sampling
 from rksc_tot.evaluation.contenders import EXACT, Contender, Currency
 from rksc_tot.evaluation.intervals import wilson
@@ -24,6 +26,7 @@ from rksc_tot.search.task_calls import read_verdict
 from rksc_tot.tasks import load_task
 
 if TYPE_CHECKING:
+    from rksc_tot.strategies import Strategy
     from rksc_tot.verifiers import Verifier
 
 
@@ -74,7 +77,8 @@ class Comparison:
 
     Parameters
     ----------
-    problems : sequence of str
+    problems : sequence
+        Problems, or :class:`~rksc_tot.Problem` objects with ids.
     open_engine : callable
         Returns a new engine. Each contender has its own, so that no contender reuses KV of another one.
     seed : int
@@ -84,18 +88,24 @@ class Comparison:
         Number of searches at the same time. It affects results only through a budget in seconds, or through near ties if the
         model is not ``batch_invariant``.
     on_result : callable
-        Called after each problem with the contender's label.
+        Called after each problem with the contender's label and the outcome.
     sampling : Sampling, optional
         How thoughts are sampled. Fields that are not set come from the task.
+    task : Task, optional
+        The task of contenders that name none.
+    end : callable
+        Called with the engine after each contender.
     """
 
-    problems: Sequence[str]
+    problems: Sequence[Any]
     open_engine: Callable[[], Engine]
     seed: int = 0
     budget: Budget = Budget()
     concurrency: int = 8
-    on_result: Callable[[str], None] = lambda label: None
+    on_result: Callable[[str, Outcome], None] = lambda label, outcome: None
     sampling: Sampling | None = None
+    task: Task | None = None
+    end: Callable[[Engine], None] = lambda engine: engine.close()
 
     def run(self, contender: Contender, earlier: Sequence[Row] = ()) -> Row:
         """Run one contender on all problems. ``earlier``: rows that it may have to match in tokens.
@@ -105,7 +115,7 @@ class Comparison:
         ConfigError
             If a row to match is missing in ``earlier``, or two problems are the same.
         """
-        refuse_repeats(load_task(contender.task), self.problems)
+        refuse_repeats(self._task(contender), [_plain(problem) for problem in self.problems])
         rows = {row.strategy: row for row in earlier}
         contender.check_needs(rows)
         if contender.equals is None or contender.price is None:
@@ -125,30 +135,39 @@ class Comparison:
             outcomes = run_async(self._outcomes(contender, engine))
             return _row(contender, outcomes, time.perf_counter() - start)
         finally:
-            engine.close()
+            self.end(engine)
+
+    def _task(self, contender: Contender) -> Task:
+        if contender.task:
+            return load_task(contender.task)
+        if self.task is None:
+            raise ConfigError(f"{contender.label!r} has no task", hint="name one")
+        return self.task
 
     async def _outcomes(self, contender: Contender, engine: Engine) -> list[Outcome]:
         """The outcome of each problem, in the order of the problems."""
-        from rksc_tot.strategies import STRATEGIES
-
-        task = load_task(contender.task)
-        settings = {**strategy_settings_of(task, contender.strategy), **contender.options}
+        task = self._task(contender)
+        problems = [
+            problem if isinstance(problem, Problem) else Problem(problem, number)
+            for number, problem in enumerate(self.problems, 1)
+        ]
         run = asolve_many(
             task,
-            self.problems,
+            problems,
             engine=engine,
             concurrency=self.concurrency,
-            strategy=STRATEGIES.make(contender.strategy, **settings),
+            strategy=_strategy(contender, task),
             verifier=_checker(task) if contender.verifier == EXACT else contender.verifier,
-            budget=self.budget,
+            budget=contender.budget or self.budget,
             seed=self.seed,
-            sampling=self.sampling,
+            sampling=contender.sampling or self.sampling,
         )
         outcomes = []
         async for outcome in run:
             outcomes.append(outcome)
-            self.on_result(contender.label)
-        return sorted(outcomes, key=lambda outcome: outcome.id)
+            self.on_result(contender.label, outcome)
+        order = {problem.id: number for number, problem in enumerate(problems)}
+        return sorted(outcomes, key=lambda outcome: order[outcome.id])
 
 
 def chains_for(goal: float, costs: Sequence[tuple[int, float]]) -> int:
@@ -159,6 +178,22 @@ def chains_for(goal: float, costs: Sequence[tuple[int, float]]) -> int:
     """
     (n0, cost0), (n1, cost1) = [(0, 0.0), *costs][-2:]
     return max(1, round(n1 + (goal - cost1) * (n1 - n0) / (cost1 - cost0))) if cost0 < cost1 else max(1, n1)
+
+
+def _plain(problem: Any) -> Any:
+    """A problem without its id."""
+    return problem.problem if isinstance(problem, Problem) else problem
+
+
+def _strategy(contender: Contender, task: Task) -> Strategy:
+    """The strategy of a contender. One that is given by name has the settings of the task where the contender has none."""
+    from rksc_tot.strategies import STRATEGIES
+
+    if not isinstance(contender.strategy, str):
+        return contender.strategy
+    return STRATEGIES.make(
+        contender.strategy, **{**strategy_settings_of(task, contender.strategy), **contender.options}
+    )
 
 
 def _checker(task: Task) -> Verifier:
@@ -196,5 +231,7 @@ def _row(contender: Contender, outcomes: Sequence[Outcome], seconds: float) -> R
         unanswered=reasons.total(),
         reasons=dict(reasons.most_common()),
         settings=dict(done[0].settings) if done else {},
-        failures=[Failure(problem=each.problem, error=each.failure) for each in outcomes if each.failure is not None],
+        failures=[
+            Failure(problem=text_of(each.problem), error=each.failure) for each in outcomes if each.failure is not None
+        ],
     )

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
+from rksc_tot.core.budget import Budget
 from rksc_tot.core.errors import ConfigError
+from rksc_tot.core.plugins.user_code import shown
+from rksc_tot.engine.base import Sampling
+
+if TYPE_CHECKING:
+    from rksc_tot.strategies import Strategy
+    from rksc_tot.verifiers import Verifier
 
 Currency = Literal["sampled", "computed"]
 EXACT = "exact checker"
@@ -21,28 +28,35 @@ class Contender:
     label : str
         The name in the table.
     task : str
-        Name of the task.
-    strategy : str
+        Name of the task; empty: the task of the comparison.
+    strategy : str or Strategy
+        A strategy, or the name of one.
     options : Mapping
-        Settings of the strategy that differ from ``task.strategy_settings``.
-    verifier : str, optional
-        Name of the verifier; by default that of the task. ``EXACT``: the task's own check, which knows the right answer.
+        Settings of a strategy given by name that differ from ``task.strategy_settings``.
+    verifier : str or Verifier, optional
+        The verifier or its name; by default that of the task. ``EXACT``: the task's own check, which knows the right answer.
     equals : str, optional
         Label of an earlier row. This contender spends as many tokens a problem as that row.
     price : str, optional
         Label of an earlier row that gives the cost of one chain. The setting ``n`` follows from ``equals`` and ``price``.
     currency : {"sampled", "computed"}
         The tokens that count besides verifier tokens: tokens sampled, or prefill rows computed.
+    sampling : Sampling, optional
+        How thoughts are sampled; by default as in the comparison.
+    budget : Budget, optional
+        Budget of each search; by default that of the comparison.
     """
 
     label: str
     task: str
-    strategy: str
+    strategy: str | Strategy
     options: Mapping[str, Any] = field(default_factory=dict)
-    verifier: str | None = None
+    verifier: str | Verifier | None = None
     equals: str | None = None
     price: str | None = None
     currency: Currency = "sampled"
+    sampling: Sampling | None = None
+    budget: Budget | None = None
 
     def check_needs(self, labels: Collection[str]) -> None:
         """Raise ConfigError unless the rows ``equals`` and ``price`` are among the ``labels`` of earlier rows."""
@@ -96,3 +110,57 @@ def choose_contenders(task: str, only: Sequence[str] = ()) -> list[Contender]:
     for at, contender in enumerate(chosen):
         contender.check_needs([earlier.label for earlier in chosen[:at]])
     return chosen
+
+
+KEYS = ("label", "strategy", "settings", "verifier", "sampling", "budget")
+
+
+def contender_of(given: Contender | Strategy | str | Mapping[str, Any]) -> Contender:
+    """A contender on the task of the comparison, from a strategy or its name, or from a dict.
+
+    The keys of a dict are ``strategy`` and, if needed, ``label``, ``settings`` of the strategy, ``verifier``, and dicts
+    ``sampling`` and ``budget``. A verifier with settings is a dict with its ``name``.
+
+    Raises
+    ------
+    ConfigError
+        If a key, a name or a value is invalid.
+    """
+    from rksc_tot.strategies import STRATEGIES, Strategy
+    from rksc_tot.verifiers import VERIFIERS
+
+    if isinstance(given, Contender):
+        return given
+    if isinstance(given, str):
+        given = {"strategy": given}
+    if isinstance(given, Strategy):
+        settings = {name: value for name, value in given.describe().items() if name != "name"}
+        return Contender(_label(given.describe()["name"], settings), "", given)
+    other: object = given
+    if not isinstance(other, Mapping) or not isinstance(given.get("strategy"), str):
+        raise ConfigError(f"a contender is {shown(given)}", hint='name its strategy, as in {"strategy": "beam"}')
+    for key in given:
+        if key not in KEYS:
+            raise ConfigError(f"a contender has no {key!r}", hint=f"there are {', '.join(KEYS)}")
+    strategy, settings = given["strategy"], dict(given.get("settings") or {})
+    STRATEGIES.make(strategy, **settings)
+    verifier = given.get("verifier")
+    if isinstance(verifier, Mapping):
+        made = dict(verifier)
+        verifier = VERIFIERS.make(str(made.pop("name", "")), **made)
+    elif isinstance(verifier, str) and verifier != EXACT:
+        VERIFIERS.make(verifier)
+    sampling, budget = given.get("sampling"), given.get("budget")
+    return Contender(
+        str(given.get("label") or _label(strategy, settings)),
+        "",
+        strategy,
+        settings,
+        verifier,
+        sampling=Sampling(**sampling) if isinstance(sampling, Mapping) else sampling,
+        budget=Budget(**budget) if isinstance(budget, Mapping) else budget,
+    )
+
+
+def _label(name: str, settings: Mapping[str, Any]) -> str:
+    return " ".join([name, *(f"{setting}={value}" for setting, value in settings.items())])

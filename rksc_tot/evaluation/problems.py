@@ -7,10 +7,11 @@ import random
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 from rksc_tot.api.jsonl_reader import read_problems
 from rksc_tot.core.errors import ConfigError
-from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code
+from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code, shown
 from rksc_tot.core.task import Task
 
 
@@ -45,7 +46,7 @@ def choose_problems(
     return _from_file(file, rows) if file else list(problems)
 
 
-def refuse_repeats(task: Task, problems: Sequence[str]) -> None:
+def refuse_repeats(task: Task, problems: Sequence[Any]) -> None:
     """Check that no two problems have the same prompt, as the second search would reuse KV of the first.
 
     A problem that the task refuses is skipped; its own search reports the error.
@@ -55,7 +56,7 @@ def refuse_repeats(task: Task, problems: Sequence[str]) -> None:
     ConfigError
         If two problems have the same prompt.
     """
-    seen: dict[str, str] = {}
+    seen: dict[str, Any] = {}
     for problem in problems:
         try:
             with calling_user_code("prompt"):
@@ -63,7 +64,9 @@ def refuse_repeats(task: Task, problems: Sequence[str]) -> None:
         except UserCodeError:
             continue
         if prompt in seen:
-            raise ConfigError(f"{problem!r} is the same problem as {seen[prompt]!r}", hint="give each problem once")
+            raise ConfigError(
+                f"{shown(problem)} is the same problem as {shown(seen[prompt])}", hint="give each problem once"
+            )
         seen[prompt] = problem
 
 

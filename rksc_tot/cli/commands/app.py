@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from rksc_tot.cli.commands.calibrate import calibrate
+from rksc_tot.cli.commands.check import check
 from rksc_tot.cli.commands.compare import compare
 from rksc_tot.cli.commands.fit import fit
 from rksc_tot.cli.commands.lists import policies, strategies, tasks, verifiers
@@ -45,6 +46,7 @@ def _options(
 
 app.command(cls=ProblemCommand)(solve)
 app.command()(run)
+app.command(cls=ProblemCommand)(check)
 app.command(cls=ProblemCommand)(compare)
 app.command(cls=ProblemCommand)(calibrate)
 app.add_typer(fit, name="fit")

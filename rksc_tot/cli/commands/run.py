@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rksc_tot.cli.exits import ENDED, NOT_SOLVED, Interrupt, Signalled, one_sentence
-from rksc_tot.cli.options.arguments import AsJson, Debug, importable_here
+from rksc_tot.cli.options.arguments import AsJson, Debug, TaskName
 from rksc_tot.cli.options.engine import EngineOptions
 from rksc_tot.cli.options.groups import grouped
+from rksc_tot.cli.options.rows import RowsOptions
 from rksc_tot.cli.options.search import LimitOptions, RunLimitOptions, SearchOptions
-from rksc_tot.core.errors import RkscTotError
+from rksc_tot.core.errors import ConfigError, RkscTotError
 from rksc_tot.core.version import __version__
 
 if TYPE_CHECKING:
@@ -25,20 +26,25 @@ if TYPE_CHECKING:
     from rksc_tot.api.outcomes import RunProgress, Tally
     from rksc_tot.api.solve_many import AsyncOutcomes
     from rksc_tot.cli.results_writer import ResultsWriter
+    from rksc_tot.core.task import Task
 
 
 @grouped
 def run(
-    task: Annotated[str, typer.Argument(help="A name from `rksc-tot tasks`, or your own as module:attribute.")],
-    problems: Annotated[
-        str,
-        typer.Argument(help='A file with one JSON value a line, "4 5 6 10" or {"problem": …, "id": …}; - is stdin.'),
-    ],
+    task: TaskName,
     out: Annotated[Path, typer.Option(help="The results file: one JSON object a line.")],
+    rows: RowsOptions,
     search: SearchOptions,
     limits: LimitOptions,
     run_limits: RunLimitOptions,
     engine: EngineOptions,
+    problems: Annotated[
+        str | None,
+        typer.Argument(
+            help='A file with one JSON value a line, "4 5 6 10" or {"problem": …, "id": …}; - is stdin. '
+            "Default: the rows of rows:FILE."
+        ),
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the run in --out.")] = False,
     concurrency: Annotated[
         int,
@@ -63,7 +69,6 @@ def run(
     run; 2 wrong usage; 130 interrupted; 143 terminated.
     """
     with one_sentence(debug):
-        from rksc_tot.api.jsonl_reader import read_problems
         from rksc_tot.api.outcomes import RunProgress, Tally, has_check
         from rksc_tot.api.setup import default_verifier, sampling_for, verifier_of
         from rksc_tot.api.solve_many import asolve_many
@@ -71,17 +76,16 @@ def run(
         from rksc_tot.cli.output import loading
         from rksc_tot.cli.results_writer import ResultsWriter
         from rksc_tot.search.task_calls import validated
-        from rksc_tot.tasks import load_task
+        from rksc_tot.tasks.rows.task import RowsTask
 
-        importable_here(task)
-        chosen = search.adapted(load_task(task))
+        chosen = search.adapted(rows.load(task))
         options: dict[str, Any] = {
             **search.keywords_for(chosen, limits.budget()),
             "concurrency": concurrency,
             "run_budget": run_limits.budget(),
         }
         options["verifier"], engine_arguments = share_budget(options["verifier"], engine.arguments_for(chosen))
-        lines = read_problems(problems)
+        lines = _lines(chosen, problems)
         rksc = options["rksc"]
         verifier = options["verifier"]
         common = {
@@ -97,6 +101,8 @@ def run(
             **engine.describe(engine_arguments),
             "trees": trees,
         }
+        if isinstance(chosen, RowsTask):
+            common["rows"] = chosen.describe()
 
         def settings_for(problem: Any) -> dict[str, Any]:
             """All settings that a result depends on. A problem that the task refuses has no default verifier."""
@@ -125,6 +131,20 @@ def run(
                 _write_all(searches, results, todo, opened, earlier, as_json)
             finally:
                 opened.close()
+
+
+def _lines(task: Task, file: str | None) -> list[ProblemLine]:
+    """The problems of a file, or the rows of a task of rows. Raises ConfigError if there are none."""
+    from rksc_tot.api.jsonl_reader import ProblemLine, read_problems
+    from rksc_tot.tasks.rows.task import RowsTask
+
+    if file is not None:
+        return read_problems(file)
+    if not isinstance(task, RowsTask):
+        raise ConfigError("there are no problems to search", hint="name a file of problems after the task")
+    return [
+        ProblemLine(number, {"problem": each.problem, "id": each.id}) for number, each in enumerate(task.problems, 1)
+    ]
 
 
 def _write_all(

@@ -7,16 +7,18 @@ from typing import Annotated
 import typer
 
 from rksc_tot.cli.exits import ENDED, NOT_SOLVED, Interrupt, Signalled, one_sentence
-from rksc_tot.cli.options.arguments import AsJson, Debug, importable_here
+from rksc_tot.cli.options.arguments import AsJson, Debug, TaskName, problem_of
 from rksc_tot.cli.options.engine import EngineOptions
 from rksc_tot.cli.options.groups import grouped
+from rksc_tot.cli.options.rows import RowsOptions
 from rksc_tot.cli.options.search import LimitOptions, SearchOptions
 
 
 @grouped
 def solve(
-    task: Annotated[str, typer.Argument(help="A name from `rksc-tot tasks`, or your own as module:attribute.")],
-    problem: Annotated[str, typer.Argument(help='A problem of the task, such as "4 5 6 10".')],
+    task: TaskName,
+    problem: Annotated[str, typer.Argument(help='A problem of the task, such as "4 5 6 10", or as JSON.')],
+    rows: RowsOptions,
     search: SearchOptions,
     limits: LimitOptions,
     engine: EngineOptions,
@@ -35,11 +37,10 @@ def solve(
         from rksc_tot.cli.engine import open_engine, share_budget
         from rksc_tot.cli.output import live_tree, loading, write_model, write_reader, write_result
         from rksc_tot.search.task_calls import validated
-        from rksc_tot.tasks import load_task
 
-        importable_here(task)
-        chosen = search.adapted(load_task(task))
-        validated(chosen, problem)  # before the model is loaded
+        chosen = search.adapted(rows.load(task))
+        given = problem_of(problem)
+        validated(chosen, given)  # before the model is loaded
         options = search.keywords_for(chosen, limits.budget())
         options["verifier"], engine_arguments = share_budget(options["verifier"], engine.arguments_for(chosen))
         with loading(not as_json):
@@ -52,7 +53,7 @@ def solve(
         try:
             with Interrupt() as interrupt, live_tree(problem, live, as_json) as view:
                 try:
-                    result = interrupt.run(asolve(chosen, problem, engine=opened, on_event=view.update, **options))
+                    result = interrupt.run(asolve(chosen, given, engine=opened, on_event=view.update, **options))
                 except (Exception, Signalled) as error:
                     failure, best_so_far = error, getattr(error, "result", None)
                     if not isinstance(best_so_far, Result):

@@ -12,9 +12,13 @@ import typer
 from typer.core import TyperCommand
 
 from rksc_tot.core.errors import ConfigError
+from rksc_tot.core.plugins.strict_json import parse_strictly
 from rksc_tot.core.plugins.user_code import shown
 
 Seed = Annotated[int, typer.Option(help="Seed of all random draws.")]
+TaskName = Annotated[
+    str, typer.Argument(help="A name from `rksc-tot tasks`, your own as module:attribute, or rows:FILE with --prompt.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Write JSON, and nothing else, to stdout.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 
@@ -41,6 +45,16 @@ def importable_here(*names: str | None) -> None:
     """Append the current folder to ``sys.path`` if one of the names is ``module:attribute``."""
     if any(name and ":" in name for name in names) and os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
+
+
+def problem_of(text: str) -> Any:
+    """The problem of an argument: a JSON object, list or string, else the text itself."""
+    if text.lstrip()[:1] in ("{", "[", '"'):
+        try:
+            return parse_strictly(text)
+        except ValueError:
+            return text
+    return text
 
 
 def settings_of(pairs: Sequence[str], option: str = "--set") -> dict[str, Any]:

@@ -39,7 +39,8 @@ Config = Annotated[
     typer.Option(
         callback=read,
         is_eager=True,
-        help="A TOML file with options of this command, named without dashes; compress, verifier and set may be tables. "
+        help="A TOML file with options of this command, without dashes. compress, verifier, set and task-set may be tables; "
+        "contender and a prompt of messages may be lists of tables. "
         "Options on the command line come first.",
     ),
 ]
@@ -117,6 +118,8 @@ def _value(what: str, name: str, option: ConfigOption, value: Any) -> Any:
     """Check a value and convert it to the form of the command line."""
     if isinstance(value, dict) and name in TABLES:
         return TABLES[name](what, value)
+    if name in RECORDS and isinstance(value, list) and value and all(isinstance(record, dict) for record in value):
+        return RECORDS[name](value)
     if name in SIZES and isinstance(value, int) and not isinstance(value, bool):
         return str(min(value, MOST))
     expected, kinds = KINDS[option.type]
@@ -156,4 +159,11 @@ def _pairs(what: str, table: Mapping[str, Any]) -> list[str]:
         ) from None
 
 
-TABLES: dict[str, Callable[[str, Mapping[str, Any]], Any]] = {"compress": _named, "set": _pairs, "verifier": _named}
+TABLES: dict[str, Callable[[str, Mapping[str, Any]], Any]] = {
+    "compress": _named, "set": _pairs, "task-set": _pairs, "verifier": _named,
+}  # fmt: skip
+RECORDS: dict[str, Callable[[list[dict[str, Any]]], Any]] = {
+    "contender": lambda records: [json.dumps(record) for record in records],
+    "prompt": json.dumps,
+}
+"""Options that may be a list of tables."""

@@ -72,7 +72,8 @@ def test_the_options_of_a_group_are_in_the_help_panel_of_their_class():
     said = CliRunner().invoke(cli.app, ["solve", "--help"]).stdout
     panels = [line.strip("╭─╮ ") for line in said.splitlines() if line.startswith("╭")]
     assert panels == [
-        "Arguments", "Options", "How to search", "How thoughts are sampled (default: as the task says)",
+        "Arguments", "Options", "Tasks of rows (rows:FILE)", "How to search",
+        "How thoughts are sampled (default: as the task says)",
         "Scores and approximations", "Limits of one search", "Model", "KV memory",
     ]  # fmt: skip
     assert "…" not in said.replace("K=V,…", "")  # no name and no text is cut at 80 columns
