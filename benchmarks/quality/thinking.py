@@ -45,7 +45,7 @@ SETTINGS = st.builds(
 
 
 @dataclass
-class Tally:
+class BlockTally:
     """Counts over searches."""
 
     counts: Counter[str]
@@ -76,7 +76,7 @@ def scripted_writer(reply: str) -> Any:
     return writer
 
 
-def searched(engine: Any, setting: Thinking, tally: Tally, temperature: float = 1.0) -> None:
+def searched(engine: Any, setting: Thinking, tally: BlockTally, temperature: float = 1.0) -> None:
     """Search with an engine until no path goes on, and count."""
     task = function_task(
         prompt=lambda problem: PROMPT,
@@ -114,7 +114,7 @@ def kinds(reply: str) -> list[str]:
 
 def mock_replies(count: int) -> Counter[str]:
     """Figures of the replies on the mock engine."""
-    tally = Tally(Counter())
+    tally = BlockTally(Counter())
 
     @seed(0)
     @settings(max_examples=count, deadline=None, database=None, phases=[Phase.generate])
@@ -140,7 +140,7 @@ def engine_replies(count: int) -> dict[str, int]:
     from rksc_tot.engine import TransformersEngine
 
     tokenizer = thinking_tokenizer("switched")
-    tally, exceptions, written = Tally(Counter()), 0, 0
+    tally, exceptions, written = BlockTally(Counter()), 0, 0
 
     @seed(0)
     @settings(max_examples=count, deadline=None, database=None, phases=[Phase.generate])

@@ -30,9 +30,9 @@ from rksc_tot.engine.base import (
     check_layers,
     check_prompt_kv,
 )
+from rksc_tot.engine.mock.cut import cut
 from rksc_tot.engine.mock.kv import MockHandle, MockKV
 from rksc_tot.engine.mock.model import Labeller, LogitLens, MockModel, Writer, label_trie, render, thinking_format
-from rksc_tot.engine.tokenization.stops import find_end, leading_stops
 from rksc_tot.policies.early_exit.cgee import Reading
 
 
@@ -206,8 +206,9 @@ class MockEngine:
                 written.setdefault(("", "", "budget", 0.0), []).append(branch)
                 continue
             rng = random.Random(stream if request.sampling.temperature else 0)
-            raw, logprob = self._write_thought(context, rng, request)
-            tokens, text, kept, finish = self._cut(raw, context, request, account, sampled)
+            raw, logprob = self._model.write_thought(context, rng, request)
+            room = math.inf if self._context is None else self._context - len(context)
+            tokens, text, kept, finish = cut(raw, context, request, account, sampled, room)
             sampled.add(context + tokens)
             if request.suffix is None:  # every sampled token but the last is fed to the model
                 self._store(request.handle, context + tokens[:-1], account, sampled)
@@ -223,40 +224,6 @@ class MockEngine:
             tokens_kept = tuple(map(ord, kept))
             completions.append(Completion(text, tokens_kept, (logprob,) * len(kept), finish, tuple(branches), handle))
         return completions
-
-    def _write_thought(self, context: str, rng: random.Random, request: GenerateRequest) -> tuple[str, float]:
-        """The text of one branch. The writer is called again while the text is only stop strings to be skipped."""
-        raw, logprob = more, _ = self._model.write(context, rng)
-        while request.skip_blank and more and leading_stops(raw, request.stop) == len(raw) < request.max_tokens:
-            more, logprob = self._model.write(context + raw, rng)
-            raw += more
-        return raw, logprob
-
-    def _cut(
-        self, raw: str, context: str, request: GenerateRequest, account: Account, needed: Collection[str]
-    ) -> tuple[str, str, str, Finish]:
-        """The sampled text, the text of the completion, the text kept on the path, and the reason of the end."""
-        room = math.inf if self._context is None else self._context - len(context)
-        longest = int(min(len(raw) + 1, request.max_tokens, room))
-        end = find_end(raw, 0, request.stop, request.skip_blank, request.rule)
-        text, stop = (raw, "") if end is None else (raw[: end[0]], raw[end[0] : end[1]])
-        begin = leading_stops(text, request.stop) if request.skip_blank else 0
-        wanted = (
-            len(raw) + 1 if end is None else _decided(raw, end[1], request)
-        )  # the end-of-sequence token is drawn, too
-        late, most = account.late, min(wanted, longest)
-        if request.suffix is None:
-            fed = context + raw[: most - 1]
-            if (missing := len(fed) - request.handle.kept.fitting(fed, account, needed)) > 0:
-                account.kv_short = True
-                most -= missing
-        granted = 0 if late else account.take(most)
-        if granted == wanted:
-            close = request.ending if end is None else stop  # a stop string closes a thought that ended its text
-            kept = text + close if request.keep_stop else text
-            return raw[:wanted], text[begin:], kept, "eos" if end is None else "stop"
-        part = raw[:granted]
-        return part, part[begin:], part, "length" if granted == longest and not late else "budget"
 
     def _ask(self, request: LabelRequest, account: Account) -> LabelScores | None:
         if not self._visit(request.handle, account):
@@ -325,13 +292,6 @@ class MockEngine:
             raise ContextOverflow(
                 f"{length} tokens leave no room in a context of {self._context}", hint="shorten the prompt or the path"
             )
-
-
-def _decided(raw: str, end: int, request: GenerateRequest) -> int:
-    """The number of characters after which the end of a thought is known. A rule may have to read on after the ``end``."""
-    ends = range(end, len(raw))
-    found = (n for n in ends if find_end(raw[:n], 0, request.stop, request.skip_blank, request.rule) is not None)
-    return next(found, len(raw))
 
 
 class _NotKept:

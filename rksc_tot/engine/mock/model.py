@@ -8,9 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from rksc_tot.core.errors import EngineError
 from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code
 from rksc_tot.core.task import ChatOrText, Markers, Prompt
-from rksc_tot.engine.base import AppendedText, LabelRequest, ThinkingFormat
+from rksc_tot.engine.base import AppendedText, GenerateRequest, LabelRequest, ThinkingFormat
 from rksc_tot.engine.tokenization.chat import opens_reply
 from rksc_tot.engine.tokenization.label_trie import LabelTrie, check_labels
+from rksc_tot.engine.tokenization.stops import leading_stops
 from rksc_tot.engine.tokenization.thinking import opened_at
 
 Writer = Callable[[str, random.Random], str | tuple[str, float]]
@@ -41,6 +42,14 @@ class MockModel:
                 return raw + "", float(logprob)
         except UserCodeError as raised:
             raise EngineError(str(raised), hint="return a string, or a string and a number") from raised.error
+
+    def write_thought(self, context: str, rng: random.Random, request: GenerateRequest) -> tuple[str, float]:
+        """The text of one branch. The writer is called again while the text is only stop strings to be skipped."""
+        raw, logprob = more, _ = self.write(context, rng)
+        while request.skip_blank and more and leading_stops(raw, request.stop) == len(raw) < request.max_tokens:
+            more, logprob = self.write(context + raw, rng)
+            raw += more
+        return raw, logprob
 
     def read(
         self, text: str, question: Prompt, labels: Sequence[str], layer: int | None
