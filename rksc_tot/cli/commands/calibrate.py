@@ -64,7 +64,7 @@ def calibrate(
         check_writable(out)
         strategy, found = search.strategy_for(chosen), source.load(search.seed)
         given = None if verifier is None else plug_in(VERIFIERS, "--verifier", verifier, "prm:FOLDER")
-        asked, engine_arguments = share_budget(given, model.arguments())
+        asked, engine_arguments = share_budget(given, model.arguments(chosen))
         options: CalibrationOptions = {
             "strategy": strategy, "delta": delta, "alpha": alpha, "seed": search.seed, "concurrency": concurrency,
         }  # fmt: skip

@@ -52,7 +52,7 @@ def arborkv(
         chosen = load_task(task)
         check_writable(out)
         strategy, problems = search.strategy_for(chosen), source.load(search.seed)
-        engine = open_engine(*model.arguments(compress=MEASURING))
+        engine = open_engine(*model.arguments(chosen, compress=MEASURING))
         try:
             with progress(len(problems), not as_json) as on_problem:
                 found = fit_arborkv(

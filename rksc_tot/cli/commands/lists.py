@@ -11,8 +11,11 @@ def tasks(debug: Debug = False) -> None:
     with one_sentence(debug):
         from rksc_tot.cli.output import write_list
         from rksc_tot.tasks import TASKS
+        from rksc_tot.tasks.gym import PREFIX, gym_names
 
         write_list(TASKS)
+        found = gym_names()
+        print(f"{PREFIX}:NAME  Generators of reasoning-gym: {', '.join(found) or 'not installed (extra gym)'}")
 
 
 def strategies(debug: Debug = False) -> None:

@@ -51,8 +51,10 @@ class ModelOptions(CommandOptions):
         ),
     ] = _default("kv_budget")
 
-    def arguments(self, **settings: Unpack[EngineKeywords]) -> EngineArguments:
+    def arguments(self, task: Task | None = None, **settings: Unpack[EngineKeywords]) -> EngineArguments:
         """The arguments of ``open_engine``. ``settings``: settings of the engine besides the KV budget.
+
+        Without --model, the model is the default one of the task.
 
         Raises
         ------
@@ -62,7 +64,8 @@ class ModelOptions(CommandOptions):
         if self.model is not None and not self.model.strip():
             raise ConfigError("--model is empty", hint="name a model, or leave out --model for the embedded one")
         settings["kv_budget"] = kv_bytes(self.kv_budget, "--kv-budget")
-        return self.model, self.device, self.dtype, EngineSettings(**settings)
+        model = task.default_model if self.model is None and task is not None else self.model
+        return model, self.device, self.dtype, EngineSettings(**settings)
 
 
 @dataclass(frozen=True)
@@ -128,7 +131,7 @@ class EngineOptions(ModelOptions):
         if policy is not None and task is not None:  # check_model follows once the model is loaded
             policy.check_task(task.name or type(task).__name__)
         return self.arguments(
-            eviction=self.eviction, compress=policy, lossless=self.lossless,
+            task, eviction=self.eviction, compress=policy, lossless=self.lossless,
             offload=self.offload, offload_budget=self.offload_budget, offload_folder=self.offload_folder,
         )  # fmt: skip
 

@@ -12,7 +12,7 @@ To parse, merge or check thoughts, write a class, such as ``rksc_tot.tasks.game2
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal
@@ -123,6 +123,7 @@ class Task:
     * ``temperature``, ``top_k``, ``top_p``, ``min_p``: how thoughts are sampled.
     * ``strategy_settings``: settings of strategies for this task, by name of the strategy, such as ``{"bfs": {"k": 9}}``. They
       apply where the strategy is given by name.
+    * ``default_model``: the model that the command loads if none is named, such as ``embedded:sudoku4``. None: ``embedded``.
     """
 
     name: ClassVar[str] = ""
@@ -149,10 +150,19 @@ class Task:
     top_p: float = 1.0
     min_p: float = 0.0
     strategy_settings: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
+    default_model: str | None = None
 
     def validate(self, problem: Any) -> Any:
         """Check a problem and convert it to the task's form. Raise :class:`~rksc_tot.core.errors.TaskError` to refuse it."""
         return problem
+
+    def generate_problems(self, seed: int = 0) -> Iterator[Any]:
+        """Problems that :meth:`validate` accepts, for tests and comparisons: the same for the same seed. By default none."""
+        return iter(())
+
+    def solution(self, problem: Any) -> Sequence[str] | None:
+        """The texts of the thoughts of one correct path, None if the task has no solver. Strategies never call it."""
+        return None
 
     def prompt(self, problem: Any) -> Prompt:
         """The prompt of the root: a string, or chat messages for the model's chat template.

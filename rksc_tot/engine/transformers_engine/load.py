@@ -34,8 +34,9 @@ def load_engine(
     Parameters
     ----------
     model
-        None or ``embedded``: the game-of-24 model that ships with the package. Else a folder written by
-        ``save_pretrained``, a ``.gguf`` file (extra ``gguf``), or a hub id.
+        None or ``embedded``: the game-of-24 model that ships with the package. ``embedded:NAME``: that of another built-in task,
+        such as ``embedded:sudoku4``. Else a folder written by ``save_pretrained``, a ``.gguf`` file (extra ``gguf``), or a hub
+        id.
     dtype
         ``float32``, ``bfloat16`` or ``float16``. bfloat16 is fast on a CPU with bfloat16 products, and exact to two or
         three digits only.
@@ -106,6 +107,8 @@ def _source(model: str | os.PathLike[str] | None) -> tuple[str, dict[str, Any]]:
     """The source and the options for ``from_pretrained``."""
     if model is None or model == EMBEDDED:
         return str(files("rksc_tot.tasks.game24") / "weights"), {}
+    if str(model).startswith(f"{EMBEDDED}:"):
+        return _embedded(str(model)), {}
     path = Path(model)
     if path.suffix == ".gguf":
         if not path.is_file():
@@ -123,6 +126,15 @@ def _source(model: str | os.PathLike[str] | None) -> tuple[str, dict[str, Any]]:
     if text.startswith((".", "/", "~")) or text.count("/") > 1 or path.exists():
         raise ModelLoadError(f"there is no model folder at {text!r}", hint="check the path")
     return text, {}
+
+
+def _embedded(model: str) -> str:
+    """The folder of the embedded weights ``embedded:NAME``."""
+    weights = Path(str(files("rksc_tot.tasks.embedded") / "weights"))
+    known = {f"{EMBEDDED}:{file.parent.name}": str(file.parent) for file in sorted(weights.glob("*/config.json"))}
+    if model not in known:
+        raise ModelLoadError(f"there is no embedded model {model!r}", hint=f"there are {', '.join([EMBEDDED, *known])}")
+    return known[model]
 
 
 def _first_line(error: Exception) -> str:

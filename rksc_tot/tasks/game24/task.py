@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import random
 import re
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from fractions import Fraction
 from typing import Any, Literal
 
 from rksc_tot.core.errors import ConfigError, TaskError
+from rksc_tot.core.plugins.user_code import shown, text_of
 from rksc_tot.core.task import Path, Question, Reject, Task, Thought
 from rksc_tot.tasks.game24.arithmetic import NUMBER, apply, evaluate, reachable
 from rksc_tot.tasks.game24.canonical_form import Expression
 from rksc_tot.tasks.game24.prompts import QUESTION, prompt_text
-from rksc_tot.tasks.game24.world import GOAL, LARGEST, State
+from rksc_tot.tasks.game24.puzzles import all_puzzles
+from rksc_tot.tasks.game24.world import GOAL, LARGEST, State, good_steps
 
 COUNT = 4
 STRATEGY_SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
@@ -52,7 +55,9 @@ class Game24(Task):
 
     def validate(self, problem: str | Sequence[int]) -> State:
         """The sorted numbers of ``"4 5 6 10"`` or ``[4, 5, 6, 10]``."""
-        parts = problem.replace(",", " ").split() if isinstance(problem, str) else [str(part) for part in problem]
+        if not isinstance(problem, Sequence):
+            raise TaskError(f"{shown(problem, 40)} is not a game of 24", hint=FIX)
+        parts = problem.replace(",", " ").split() if isinstance(problem, str) else [text_of(part) for part in problem]
         for part in parts:
             if not re.fullmatch(r"[0-9]{1,6}", part):
                 raise TaskError(f"{_short(part)} is not a whole number", hint=FIX)
@@ -65,6 +70,21 @@ class Game24(Task):
             given = " ".join(map(str, numbers))
             raise TaskError(f"there is no way to make {GOAL} from {given}", hint="try other numbers, such as 4 5 6 10")
         return numbers
+
+    def generate_problems(self, seed: int = 0) -> Iterator[str]:
+        """All puzzles of numbers from 1 to 13 that can be solved with whole numbers, in random order."""
+        puzzles = all_puzzles()
+        random.Random(f"game24/{seed}").shuffle(puzzles)
+        for puzzle in puzzles:
+            yield " ".join(map(str, puzzle))
+
+    def solution(self, problem: State) -> Sequence[str] | None:
+        """The steps of one way with whole numbers, None if there is none."""
+        steps: list[str] = []
+        while len(problem) > 1 and (good := good_steps(problem)):
+            steps.append(str(good[0]))
+            problem = good[0].after
+        return steps or None
 
     def prompt(self, problem: State) -> str:
         """The prompt that the embedded model was trained on."""

@@ -1,6 +1,6 @@
 """Measure the embedded model on trained and held-out puzzles.
 
-``python -m rksc_tot.tasks.game24.training.evaluate game24 [--model FOLDER] [--exclude FILE --rows 901-1000]`` prints the
+``python -m rksc_tot.tasks.embedded.families.game24.evaluate game24 [--model FOLDER] [--exclude FILE --rows 901-1000]`` prints the
 figures of the model card as JSON. ``rksc-tot compare game24`` measures searches.
 """
 
@@ -19,10 +19,10 @@ import typer
 from rksc_tot.core.seeds import stream_keys
 from rksc_tot.engine import TransformersEngine, load_engine
 from rksc_tot.engine.base import Account, GenerateRequest, LabelRequest, Sampling
+from rksc_tot.tasks.embedded.families.game24.documents import HeldOut, held_out
 from rksc_tot.tasks.game24.prompts import QUESTION, prompt_text
 from rksc_tot.tasks.game24.puzzles import read_puzzles
 from rksc_tot.tasks.game24.tokenizer import LABELS
-from rksc_tot.tasks.game24.training.documents import HeldOut, held_out
 from rksc_tot.tasks.game24.world import ArithmeticStep, State, legal_steps, reaches
 
 CHUNK = 64  # questions in one engine call

@@ -1,17 +1,18 @@
-"""Training documents for the embedded model, and the held-out sets.
+"""Training documents of the family ``game24``, and the held-out sets.
 
-A document is a path: a prompt, then one step a line. A value document ends with the value question, whose positions have
-targets of their own. All randomness comes from one seeded ``random.Random``.
+A document is a path: a prompt, then one step a line. A value document ends with the value question, whose places have targets of
+their own. All randomness comes from one seeded ``random.Random``.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from itertools import combinations_with_replacement
 
-from rksc_tot.tasks.game24.prompts import prompt_text
+from rksc_tot.tasks.embedded.documents import Document, Target
+from rksc_tot.tasks.game24.prompts import QUESTION, prompt_text
 from rksc_tot.tasks.game24.puzzles import all_puzzles
 from rksc_tot.tasks.game24.tokenizer import LABELS, TRIES
 from rksc_tot.tasks.game24.world import (
@@ -57,27 +58,6 @@ def held_out(excluded: Iterable[State] = ()) -> HeldOut:
     dead = sorted({s.after for p in puzzles[150:] for s in legal_steps(p) if not reaches(s.after)})
     states.update(rng.sample(dead, 3 * len(states)))  # add states that cannot reach 24
     return HeldOut(excluded | set(root_puzzles) | set(state_puzzles), frozenset(states), root_puzzles, state_puzzles)
-
-
-@dataclass
-class Document:
-    """A document with its targets.
-
-    * ``prompt``: text without loss. ``body``: text with next-token loss.
-    * ``asks``: whether the value question follows. Its targets are the result of each try (``results``), whether 24 can be
-      reached after it (``verdicts``), and the ``label``.
-    * ``early``: the label for early layers; random for three numbers, which early layers cannot judge.
-    * ``left``: number of numbers in the state of the question.
-    """
-
-    prompt: str
-    body: str = ""
-    asks: bool = False
-    results: list[str] = field(default_factory=list)
-    verdicts: list[str] = field(default_factory=list)
-    label: str = ""
-    early: str = ""
-    left: int = 0
 
 
 class Generator:
@@ -130,15 +110,15 @@ class Generator:
             if found is None or reaches(found[2]) != want:
                 continue
             root, path, state = found
+            label = value_label(state)
+            early = label if len(state) < 3 else self.rng.choice(LABELS)
             return Document(
                 prompt_text("steps", root),
                 "".join(f"{s}\n" for s in path),
-                asks=True,
-                results=try_results(state),
-                verdicts=try_verdicts(state),
-                label=" " + value_label(state),
-                early=" " + (value_label(state) if len(state) < 3 else self.rng.choice(LABELS)),
-                left=len(state),
+                question=QUESTION,
+                targets=(*try_targets(state), Target("label", 0, f" {label}"), Target("early", 0, f" {early}")),
+                learn_body=False,
+                swap=len(state) == 3,
             )
 
     def _game_state(self, size: int) -> tuple[State, list[ArithmeticStep], State] | None:
@@ -182,22 +162,13 @@ class Generator:
                 return tuple(sorted((*rest, part, other)))
 
 
-def _by_try(state: State) -> dict[str, int | None]:
-    return {f"{i + 1}{op}{j + 1}": result for i, j, op, result in slots(state) if j < 3}
-
-
-def try_results(state: State) -> list[str]:
-    """The result of each try of the question, or ``no`` if it has none."""
-    made = _by_try(state)
-    return [" no" if made.get(t) is None else f" {made[t]}" for t in TRIES]
-
-
-def try_verdicts(state: State) -> list[str]:
-    """For each try of the question, whether 24 can be reached after it."""
-    made, answers = _by_try(state), []
-    for t in TRIES:
-        result = made.get(t)
-        gone = (int(t[0]) - 1, int(t[2]) - 1)
-        ok = result is not None and reaches(tuple(sorted((*(n for i, n in enumerate(state) if i not in gone), result))))
-        answers.append(" yes" if ok else " no")
-    return answers
+def try_targets(state: State) -> Iterator[Target]:
+    """For each try of the question: its result, or ``no`` if it has none; and the verdict whether 24 can be reached after it."""
+    made = {f"{i + 1}{op}{j + 1}": result for i, j, op, result in slots(state) if j < 3}
+    for at, name in enumerate(TRIES):
+        back, result = len(TRIES) - at, made.get(name)
+        gone = (int(name[0]) - 1, int(name[2]) - 1)
+        rest = (number for i, number in enumerate(state) if i not in gone)
+        good = result is not None and reaches(tuple(sorted((*rest, result))))
+        yield Target("result", back, " no" if result is None else f" {result}")
+        yield Target("verdict", back, " yes" if good else " no")

@@ -8,11 +8,11 @@ from itertools import product
 import pytest
 
 from rksc_tot.core.errors import ConfigError
+from rksc_tot.tasks.embedded.families.game24.documents import Generator, held_out
 from rksc_tot.tasks.game24.arithmetic import reachable
 from rksc_tot.tasks.game24.prompts import QUESTION, prompt_text
 from rksc_tot.tasks.game24.puzzles import read_puzzles
 from rksc_tot.tasks.game24.tokenizer import TRIES, build_tokenizer
-from rksc_tot.tasks.game24.training.documents import Generator, held_out
 from rksc_tot.tasks.game24.world import LARGEST, combine, good_steps, legal_steps, reaches, value_label
 
 EXCLUDED = [(4, 5, 6, 10), (1, 2, 4, 7)]
@@ -31,6 +31,11 @@ def documents(unseen):
 
 def numbers(text):
     return tuple(int(word) for word in text.split() if word.isdigit())
+
+
+def learned(document, kind):
+    """The words of the targets of one kind, in the order of their places."""
+    return [t.word for t in sorted(document.targets, key=lambda target: -target.back) if t.kind == kind]
 
 
 def states(document):
@@ -82,17 +87,17 @@ def test_chains_end_in_24(documents):
 
 
 def test_the_value_question_is_answered_by_the_solver(documents):
-    asked = [d for d in documents if d.asks]
+    asked = [d for d in documents if d.question]
     for document in asked:
         state = states(document)[-1]
-        assert document.label == " " + value_label(state)
+        assert learned(document, "label") == [" " + value_label(state)]
         if len(state) <= 3:
-            assert (" yes" in document.verdicts) == (len(state) > 1 and reaches(state))
-        for position, result in zip(TRIES, document.results, strict=True):
+            assert (" yes" in learned(document, "verdict")) == (len(state) > 1 and reaches(state))
+        for position, result in zip(TRIES, learned(document, "result"), strict=True):
             i, op, j = int(position[0]) - 1, position[1], int(position[2]) - 1
             made = combine(state[i], state[j], op) if j < len(state) else None
             assert result == (" no" if made is None else f" {made}")
-    labels = [document.label for document in asked]
+    labels = [label for document in asked for label in learned(document, "label")]
     assert 0.4 < labels.count(" impossible") / len(labels) < 0.6
 
 

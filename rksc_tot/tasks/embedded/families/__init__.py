@@ -1,0 +1,1 @@
+"""The families: tasks with an embedded model, each with its training documents."""

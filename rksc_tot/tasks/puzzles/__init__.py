@@ -1,0 +1,1 @@
+"""Built-in puzzles: countdown, chains of arithmetic, 4×4 sudoku, mini crosswords."""
