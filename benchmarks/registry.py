@@ -13,6 +13,7 @@ BENCHMARKS = {
     "attention": "speed.attention",
     "cgee": "quality.cgee",
     "exactness": "quality.exactness",
+    "families": "tasks.families",
     "games": "quality.games",
     "house": "quality.house",
     "labels": "quality.labels",
