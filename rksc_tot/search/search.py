@@ -6,9 +6,9 @@ import logging
 import random
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from rksc_tot.core.budget import Budget, BudgetReached
+from rksc_tot.core.budget import Budget
 from rksc_tot.core.errors import ConfigError
 from rksc_tot.core.events import Added, BudgetHit, Event, Finished, Pruned
 from rksc_tot.core.ledger import Ledger
@@ -19,6 +19,7 @@ from rksc_tot.engine.base import Account, Completion, CompressingEngine, Engine,
 from rksc_tot.policies.ranking import Key, ranked
 from rksc_tot.search.answers import Answers, all_rejected, check_task_works, too_deep
 from rksc_tot.search.approximate.approximations import Approximations
+from rksc_tot.search.event_sender import EventSender
 from rksc_tot.search.limits import Limits
 from rksc_tot.search.scoring import Scorer, Scoring
 from rksc_tot.search.task_calls import accept_root
@@ -29,7 +30,6 @@ from rksc_tot.search.validation import Fault
 if TYPE_CHECKING:
     from rksc_tot.search.approximate.rksc import RKSC
 
-E = TypeVar("E", bound=Event)
 _log = logging.getLogger("rksc_tot")
 
 
@@ -83,7 +83,10 @@ class Search:
         self.seed = seed
         self.tree = ReasoningTree()
         self.ledger = Ledger()
-        self.limits = Limits(budget or Budget(), self.ledger, lambda reason: self._emit(BudgetHit, reason=reason), run)
+        self.limits = Limits(
+            budget or Budget(), self.ledger, lambda reason: self._events.send(BudgetHit, reason=reason), run
+        )
+        self._events = EventSender(self.limits)
         self._warned: set[str] = set()
         self.prompt, root_state = accept_root(task, problem)
         self._names = (seed, str(problem))
@@ -92,13 +95,12 @@ class Search:
             rksc, task, problem, self.prompt, engine, verifier.reader(engine), self.account, self._names, self.rng,
             self.warn,
         )  # fmt: skip
-        self._on_event: Callable[[Event], None] | None = None
         self._answers = Answers(task, problem, self.tree)
         self.expander = Expander(
             task, problem, engine, self.tree, self.limits, self._answers, self._names,
-            sampling or sampling_of(task, {}), self._approximations, self._emit,
+            sampling or sampling_of(task, {}), self._approximations, self._events.send,
         )  # fmt: skip
-        self._scoring = Scoring(self, verifier, engine, self.tree, self.limits, self._approximations, self._emit)
+        self._scoring = Scoring(self, verifier, engine, self.tree, self.limits, self._approximations, self._events.send)
         root = self.tree.add()
         root._handle = self.expander.generator.open(self.prompt)
         self.expander.builder.register(root, root_state)
@@ -109,8 +111,8 @@ class Search:
 
     def listen(self, on_event: Callable[[Event], None]) -> None:
         """Call ``on_event`` with every event from now on, beginning with the root's."""
-        self._on_event = on_event
-        self._emit(Added, node=self.root)
+        self._events.listen(on_event)
+        self._events.send(Added, node=self.root)
 
     # -- the tree ----------------------------------------------------------------------------------------------------
 
@@ -128,11 +130,6 @@ class Search:
     def fault(self) -> Fault | None:
         """The first failure of the task, None if there was none."""
         return self.expander.builder.fault or self._answers.fault
-
-    @property
-    def max_depth(self) -> int:
-        """Most thoughts in a path."""
-        return self.task.max_thoughts
 
     def path(self, node: Node) -> Path:
         """The thoughts from the root to a node."""
@@ -157,8 +154,8 @@ class Search:
 
         Children are in the order of ``nodes``, then of the branch that first wrote them. Rejected thoughts are counted in
         :attr:`rejections`. A thought that repeats a sibling or leads to a known state is merged: it raises the ``count`` of that
-        node. If the model only ends its text, the child has an empty text. Finished nodes and nodes at ``max_depth`` get no
-        children. With ``Task.closing``, an unfinished node at ``max_depth``, or whose path ended earlier without an answer, gets
+        node. If the model only ends its text, the child has an empty text. Finished nodes and nodes at ``Task.max_thoughts`` get
+        no children. With ``Task.closing``, an unfinished node at that depth, or whose path ended earlier without an answer, gets
         the reply to the closing as its only child, which is finished.
 
         Parameters
@@ -255,9 +252,8 @@ class Search:
             return
         node.pruned = reason
         if node.parent is not None:
-            self._release(node._handle)
-            node._handle = None
-        self._emit(Pruned, node=node.id, reason=reason)
+            self.expander.release(node)
+        self._events.send(Pruned, node=node.id, reason=reason)
 
     # -- answers -----------------------------------------------------------------------------------------------------
 
@@ -284,7 +280,7 @@ class Search:
         if node in self._answers or (answer := self.answer(node)) is None:
             return
         self._answers.hand_in(node, value)
-        self._emit(Finished, node=node.id, answer=answer)
+        self._events.send(Finished, node=node.id, answer=answer)
 
     @property
     def best(self) -> Node:
@@ -314,7 +310,7 @@ class Search:
         if self.rejections and len(self.tree) == 1 and self.limits.stopped is None:
             self.warn("rejections", all_rejected(self.rejections))
         if too_long := self._answers.count_at_depth_limit():
-            self.rejections[too_deep(self.max_depth)] += too_long
+            self.rejections[too_deep(self.task.max_thoughts)] += too_long
         why_none = None if self._answered else self._answers.why_none(self.rejections)
         return self.limits.stopped or why_none or stopped
 
@@ -326,23 +322,9 @@ class Search:
 
     def close(self) -> None:
         """Release every handle and stop reporting events. The tree stays readable."""
-        self._on_event = None
+        self._events.listen(None)
         self.limits.release_reserve()
         self._approximations.close()
         self._scoring.close()
         for node in self.tree:
-            self._release(node._handle)
-            node._handle = None
-
-    def _release(self, handle: Any) -> None:
-        if handle is not None:
-            self.engine.release(handle)
-
-    def _emit(self, kind: type[E], **fields: Any) -> None:
-        if self._on_event is None:
-            return
-        self.limits.check_ended()
-        try:
-            self._on_event(kind(**fields))
-        except BudgetReached as reached:
-            self.limits.end(str(reached))
+            self.expander.release(node)

@@ -89,12 +89,17 @@ class Expander:
         with self._limits.spending_reserve():
             return await self._grow([(node, 1)], None, 0, False)
 
+    def release(self, node: Node) -> None:
+        """Release the handle of a node, if it has one."""
+        if node._handle is not None:
+            self._engine.release(node._handle)
+            node._handle = None
+
     def _keep_only(self, node: Node) -> None:
         """Release the handles of all other nodes but the root, which are not needed any more, to make room for KV."""
         for other in self._tree:
-            if other._handle is not None and other.parent is not None and other is not node:
-                self._engine.release(other._handle)
-                other._handle = None
+            if other.parent is not None and other is not node:
+                self.release(other)
 
     async def _grow(
         self, wanted: Sequence[tuple[Node, int]], temperature: float | None, round: int, merge: bool

@@ -25,52 +25,50 @@ def closing_task(**options):
     return make_task(**never | options)
 
 
-@pytest.fixture(params=STRATEGIES.names())
-def strategy(request):
-    return request.param
-
-
 def run(strategy, writer=asked, budget=None, **options):
     engine = MockEngine(writer)
     result = solve(closing_task(**options), "p", engine=engine, strategy=strategy, budget=budget)
     assert engine.handles == 0
     assert result.ledger.nodes == len(result.tree) - 1
+    assert result.ledger.closings >= sum(node.closing is not None for node in result.tree)
     return result
 
 
-def test_a_path_at_max_thoughts_ends_with_its_closing(strategy):
-    result = run(strategy)
-    best = result.tree[result.best]
-    assert (result.answer, result.stopped) == ("42", "finished")
-    assert (best.text, best.closing, best.finished, best.finish) == (" 42", ASK, True, "stop")
-    assert (best.depth, len(result.path)) == (4, 4)
-    assert result.ledger.closings == sum(node.closing is not None for node in result.tree) > 0
-    assert result.rejections == {}
+def run_all(writer=asked, budget=None, **options):
+    """The results of all strategies, third-party ones included."""
+    return [run(strategy, writer, budget, **options) for strategy in STRATEGIES.names()]
 
 
-def test_a_path_that_ends_its_text_without_an_answer_is_closed(strategy):
+def test_a_path_at_max_thoughts_ends_with_its_closing():
+    for result in run_all():
+        best = result.tree[result.best]
+        assert (result.answer, result.stopped, result.rejections) == ("42", "finished", {})
+        assert (best.text, best.closing, best.finished, best.finish) == (" 42", ASK, True, "stop")
+        assert (best.depth, len(result.path)) == (4, 4)
+        assert result.ledger.closings > 0
+
+
+def test_a_path_that_ends_its_text_without_an_answer_is_closed():
     def writer(text, rng):
         return asked(text, rng) if text.endswith(ASK) else "I see"
 
-    result = run(strategy, writer, answer=lambda problem, path: path[-1].text if path[-1].closing else None)
-    assert result.answer == " 42"
-    assert result.path == ["I see", " 42"]
-    assert result.tree[result.best].parent == 1
-    assert not result.tree[1].finished
+    for result in run_all(writer, answer=lambda problem, path: path[-1].text if path[-1].closing else None):
+        assert (result.answer, result.path) == (" 42", ["I see", " 42"])
+        assert result.tree[result.best].parent == 1
+        assert not result.tree[1].finished
 
 
-def test_a_path_whose_end_has_an_answer_is_not_closed(strategy):
-    result = run(strategy, lambda text, rng: "so 7")
-    assert (result.answer, result.ledger.closings) == ("so 7", 0)
+def test_a_path_whose_end_has_an_answer_is_not_closed():
+    for result in run_all(lambda text, rng: "so 7"):
+        assert (result.answer, result.ledger.closings) == ("so 7", 0)
 
 
-def test_a_truncated_thought_is_closed_instead_of_rejected(strategy):
+def test_a_truncated_thought_is_closed_instead_of_rejected():
     def writer(text, rng):
         return asked(text, rng) if text.endswith(ASK) else "x" * 50
 
-    result = run(strategy, writer)
-    assert (result.answer, result.path) == ("42", ["x" * 8, " 42"])
-    assert result.rejections == {}
+    for result in run_all(writer):
+        assert (result.answer, result.path, result.rejections) == ("42", ["x" * 8, " 42"], {})
 
 
 def test_chains_that_share_a_node_share_its_closing_and_keep_their_votes():
@@ -102,41 +100,42 @@ async def test_closings_and_thoughts_of_one_expansion_come_in_the_order_of_the_n
     assert [child.closing is not None for child in children] == [node.finish == "eos" for node in level]
 
 
-@pytest.mark.parametrize("tokens", range(1, 41))
-def test_a_token_budget_is_never_exceeded_and_leaves_room_for_one_closing(strategy, tokens):
-    result = run(
-        strategy, lambda text, rng: "42" if text.endswith(ASK) else f"{rng.randrange(10)}\n", Budget(tokens=tokens)
-    )
-    assert result.ledger.tokens_sampled <= tokens
-    assert result.answer in (("4",) if tokens == 1 else ("42",))
+def test_a_token_budget_is_never_exceeded_and_leaves_room_for_one_closing():
+    def writer(text, rng):
+        return "42" if text.endswith(ASK) else f"{rng.randrange(10)}\n"
+
+    for tokens in range(1, 41):
+        for result in run_all(writer, Budget(tokens=tokens)):
+            assert result.ledger.tokens_sampled <= tokens
+            assert result.answer == ("4" if tokens == 1 else "42")
 
 
-@pytest.mark.parametrize("nodes", range(1, 20))
-def test_a_node_budget_is_never_exceeded_and_leaves_room_for_one_closing(strategy, nodes):
-    result = run(strategy, budget=Budget(nodes=nodes))
-    assert (result.ledger.nodes <= nodes, result.answer) == (True, "42")
+def test_a_node_budget_is_never_exceeded_and_leaves_room_for_one_closing():
+    for nodes in range(1, 20):
+        for result in run_all(budget=Budget(nodes=nodes)):
+            assert (result.ledger.nodes <= nodes, result.answer) == (True, "42")
 
 
-@pytest.mark.parametrize("size", [30, 40, 60])
-def test_a_search_that_runs_out_of_kv_still_has_room_for_one_closing(strategy, size):
-    result = run(strategy, budget=Budget(kv_bytes=size))
-    assert (result.ledger.peak_kv_bytes <= size, result.answer) == (True, "42")
+def test_a_search_that_runs_out_of_kv_still_has_room_for_one_closing():
+    for size in (30, 40, 60):
+        for result in run_all(budget=Budget(kv_bytes=size)):
+            assert (result.ledger.peak_kv_bytes <= size, result.answer) == (True, "42")
 
 
-@pytest.mark.parametrize("tokens", [1, 7, 40, 90, 250])
-def test_searches_that_share_a_budget_share_it_to_the_last_token(strategy, tokens):
-    engine = MockEngine(asked)
-    options = {"strategy": strategy, "concurrency": 4, "run_budget": Budget(tokens=tokens)}
-    many = solve_many(closing_task(), range(6), engine=engine, **options)
-    answers = [outcome.result.answer for outcome in many]
-    assert many.tally.spent.tokens_sampled <= tokens
-    assert set(answers[:1]) <= ({None} if tokens == 1 else {"42"})
-    assert engine.handles == 0
+def test_searches_that_share_a_budget_share_it_to_the_last_token():
+    for strategy in STRATEGIES.names():
+        for tokens in (1, 7, 40, 90, 250):
+            engine, options = MockEngine(asked), {"concurrency": 4, "run_budget": Budget(tokens=tokens)}
+            many = solve_many(closing_task(), range(6), engine=engine, strategy=strategy, **options)
+            answers = [outcome.result.answer for outcome in many]
+            assert many.tally.spent.tokens_sampled <= tokens
+            assert set(answers[:1]) <= ({None} if tokens == 1 else {"42"})
+            assert engine.handles == 0
 
 
-def test_without_time_nothing_is_closed(strategy):
-    result = run(strategy, budget=Budget(seconds=1e-9))
-    assert (result.answer, result.ledger.closings) == (None, 0)
+def test_without_time_nothing_is_closed():
+    for result in run_all(budget=Budget(seconds=1e-9)):
+        assert (result.answer, result.ledger.closings) == (None, 0)
 
 
 async def test_a_live_thought_is_not_merged_into_one_that_ended():
@@ -164,22 +163,23 @@ def test_a_path_does_not_rank_higher_because_it_was_asked():
     assert thought.score < closing.score < math.exp(-0.01)
 
 
-def test_a_budget_that_holds_all_work_and_the_reserve_changes_nothing(strategy):
-    free = run(strategy)
-    limited = run(strategy, budget=Budget(tokens=free.ledger.tokens_sampled + 4, nodes=free.ledger.nodes + 1))
-    assert limited.tree.to_json() == free.tree.to_json()
-    assert limited.stopped == "finished"
+def test_a_budget_that_holds_all_work_and_the_reserve_changes_nothing():
+    for strategy in STRATEGIES.names():
+        free = run(strategy)
+        limited = run(strategy, budget=Budget(tokens=free.ledger.tokens_sampled + 4, nodes=free.ledger.nodes + 1))
+        assert limited.tree.to_json() == free.tree.to_json()
+        assert limited.stopped == "finished"
 
 
-def test_a_search_whose_thoughts_are_all_rejected_is_closed_at_the_root(strategy):
-    result = run(strategy, lambda text, rng: " 42\n" if text.endswith(ASK) else "\n")
-    assert (result.answer, result.path) == ("42", [" 42"])
+def test_a_search_whose_thoughts_are_all_rejected_is_closed_at_the_root():
+    for result in run_all(lambda text, rng: " 42\n" if text.endswith(ASK) else "\n"):
+        assert (result.answer, result.path) == ("42", [" 42"])
 
 
-def test_an_empty_reply_is_a_recorded_rejection(strategy):
-    result = run(strategy, lambda text, rng: "" if text.endswith(ASK) else "7\n")
-    assert result.answer is None
-    assert result.rejections["the model wrote no answer after Task.closing"] > 0
+def test_an_empty_reply_is_a_recorded_rejection():
+    for result in run_all(lambda text, rng: "" if text.endswith(ASK) else "7\n"):
+        assert result.answer is None
+        assert result.rejections["the model wrote no answer after Task.closing"] > 0
 
 
 def test_a_closing_of_messages_needs_a_prompt_of_messages():
