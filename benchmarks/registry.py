@@ -21,6 +21,7 @@ BENCHMARKS = {
     "paper": "speed.paper",
     "peers": "peers.main",
     "pressure": "memory.pressure",
+    "prm": "quality.prm.main",
     "prm_depth": "speed.prm_depth",
     "prompt_reuse": "quality.prompt_reuse",
     "roofline": "speed.roofline",

@@ -23,7 +23,9 @@ from transformers import (
     Qwen2Model,
 )
 
-SHAPE: dict[str, Any] = {
+Shape = dict[str, Any]
+
+SHAPE: Shape = {
     "hidden_size": 48, "intermediate_size": 96, "num_hidden_layers": 3, "num_attention_heads": 6,
     "num_key_value_heads": 2, "initializer_range": 0.1, "max_position_embeddings": 8192,
 }  # fmt: skip
@@ -61,37 +63,37 @@ def _rename(folder: Path, architecture: str, weights: Callable[[dict[str, Tensor
     save_file(weights(load_file(folder / "model.safetensors")), folder / "model.safetensors", {"format": "pt"})
 
 
-def _size(chat: bool) -> dict[str, Any]:
-    return {**SHAPE, "vocab_size": len(tokenizer(chat)) + 5}
+def _size(chat: bool, shape: Shape) -> Shape:
+    return {**shape, "vocab_size": len(tokenizer(chat)) + 5}
 
 
-def math_shepherd(folder: Path) -> None:
+def math_shepherd(folder: Path, shape: Shape) -> None:
     """A Mistral causal LM without a chat template."""
-    _save(MistralForCausalLM(MistralConfig(**_size(False), sliding_window=None)), folder, chat=False)
+    _save(MistralForCausalLM(MistralConfig(**_size(False, shape), sliding_window=None)), folder, chat=False)
 
 
-def rlhflow(folder: Path) -> None:
+def rlhflow(folder: Path, shape: Shape) -> None:
     """A causal LM with a chat template."""
-    _save(Qwen2ForCausalLM(Qwen2Config(**_size(True))), folder, chat=True)
+    _save(Qwen2ForCausalLM(Qwen2Config(**_size(True, shape))), folder, chat=True)
 
 
-def trl(folder: Path) -> None:
+def trl(folder: Path, shape: Shape) -> None:
     """A token-classification head with two classes."""
-    _save(Qwen2ForTokenClassification(Qwen2Config(**_size(True), num_labels=2)), folder, chat=True)
+    _save(Qwen2ForTokenClassification(Qwen2Config(**_size(True, shape), num_labels=2)), folder, chat=True)
 
 
-def skywork(folder: Path) -> None:
+def skywork(folder: Path, shape: Shape) -> None:
     """A value head beside a causal LM."""
-    _save(Qwen2ForCausalLM(Qwen2Config(**_size(True), tie_word_embeddings=False)), folder, chat=True)
-    width = SHAPE["hidden_size"]
+    _save(Qwen2ForCausalLM(Qwen2Config(**_size(True, shape), tie_word_embeddings=False)), folder, chat=True)
+    width = shape["hidden_size"]
     head = {"v_head.summary.weight": torch.randn(1, width), "v_head.summary.bias": torch.randn(1)}
     _rename(folder, "Qwen2ForPrmModel", lambda weights: {**weights, **head})
 
 
-def qwen_math_prm(folder: Path) -> None:
+def qwen_math_prm(folder: Path, shape: Shape) -> None:
     """A two-layer head, in a config that names remote code which is not there."""
-    _save(Qwen2Model(Qwen2Config(**_size(True))), folder, chat=True)
-    width = SHAPE["hidden_size"]
+    _save(Qwen2Model(Qwen2Config(**_size(True, shape))), folder, chat=True)
+    width = shape["hidden_size"]
     head = {"score.0.weight": torch.randn(width, width) / 5, "score.0.bias": torch.randn(width),
             "score.2.weight": torch.randn(2, width) / 5, "score.2.bias": torch.randn(2)}  # fmt: skip
     _rename(folder, "Qwen2ForProcessRewardModel", lambda weights: {f"model.{k}": v for k, v in weights.items()} | head)
@@ -103,13 +105,13 @@ def qwen_math_prm(folder: Path) -> None:
     file.write_text(json.dumps(json.loads(file.read_text()) | {"auto_map": code}))
 
 
-def outcome(folder: Path) -> None:
+def outcome(folder: Path, shape: Shape) -> None:
     """A sequence-classification head with one score."""
-    config = LlamaConfig(**_size(True), num_labels=1, pad_token_id=0, bos_token_id=None, eos_token_id=None)
+    config = LlamaConfig(**_size(True, shape), num_labels=1, pad_token_id=0, bos_token_id=None, eos_token_id=None)
     _save(LlamaForSequenceClassification(config), folder, chat=True)
 
 
-KINDS: dict[str, Callable[[Path], None]] = {
+KINDS: dict[str, Callable[[Path, Shape], None]] = {
     "label_pair": math_shepherd,
     "label_turns": rlhflow,
     "token_classes": trl,
@@ -120,8 +122,8 @@ KINDS: dict[str, Callable[[Path], None]] = {
 """By the kind that is to be found."""
 
 
-def save_reward_model(kind: str, folder: Path) -> Path:
+def save_reward_model(kind: str, folder: Path, shape: Shape = SHAPE) -> Path:
     """Save a reward model of a kind, the same at each call."""
     torch.manual_seed(0)
-    KINDS[kind](folder)
+    KINDS[kind](folder, shape)
     return folder

@@ -91,8 +91,9 @@ def game24(quick: bool, puzzles: Path | None, rows: str | None, delta: float, mo
         full = searched("game24", evaluated, engine)
         engine.clear()
         early = searched("game24", evaluated, engine, verifier=Compared, rksc=RKSC(calibration=calibration, audit=0))
+    seen = [pair for _, verifier in early if isinstance(verifier, Compared) for pair in verifier._seen]
     return {
-        **measured(early, calibration),
+        **measured([result for result, _ in early], seen, calibration),
         "solved_full": sum(result.correct is True for result, _ in full),
         "solved_exit": sum(result.correct is True for result, _ in early),
         "puzzles": len(evaluated),
@@ -100,16 +101,18 @@ def game24(quick: bool, puzzles: Path | None, rows: str | None, delta: float, mo
     }
 
 
-def measured(early: Sequence[tuple[Result, Verifier]], calibration: Calibration) -> dict[str, Any]:
-    """Savings of early exit, and how often its label differs from the label at full depth, over the nodes of searches."""
-    seen = [pair for _, verifier in early if isinstance(verifier, Compared) for pair in verifier._seen]
+def measured(early: Sequence[Result], seen: Sequence[tuple[Node, Trace]], calibration: Calibration) -> dict[str, Any]:
+    """Savings of early exit, and how often its label differs from the label at full depth, over the nodes of searches.
+
+    ``seen``: nodes, each with its label probabilities after every layer.
+    """
     exits = [(node, trace) for node, trace in seen if node.layer is not None]
     flips = sum(
         likeliest([node.labels[label] for label in calibration.labels]) != likeliest(t[-1]) for node, t in exits
     )
-    scored = [node for result, _ in early for node in result.tree if node.score is not None]
-    run = sum(result.ledger.verifier_layers for result, _ in early)
-    whole = sum(result.ledger.verifier_layers_full for result, _ in early)
+    scored = [node for result in early for node in result.tree if node.score is not None]
+    run = sum(result.ledger.verifier_layers for result in early)
+    whole = sum(result.ledger.verifier_layers_full for result in early)
     by_depth = {
         str(depth): fmean(1 - (node.layer or len(t)) / len(t) for node, t in seen if node.depth == depth)
         for depth in sorted({node.depth for node, _ in seen})

@@ -1,11 +1,11 @@
 import pytest
 import torch
 
+from benchmarks.quality.prm.official import official_scores
 from rksc_tot.core.errors import ContextOverflow
 from rksc_tot.engine.base import STEP_LABELS, Account, LabelRequest
 from rksc_tot.policies.early_exit.cgee import Margins
 from tests.engine.reward.conftest import PROBLEM, STEPS
-from tests.engine.reward.official import official_scores
 
 ALWAYS = Margins(thresholds={1: 0.0})
 

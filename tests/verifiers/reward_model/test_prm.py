@@ -2,13 +2,13 @@ import math
 
 import pytest
 
+from benchmarks.quality.prm.official import official_scores
 from rksc_tot import MockEngine, solve
 from rksc_tot.core.errors import ConfigError, VerifierError
 from rksc_tot.core.task import function_task
 from rksc_tot.search import Search
 from rksc_tot.strategies import BFS, Beam
 from rksc_tot.verifiers import PRM, prm
-from tests.engine.reward.official import official_scores
 
 PROBLEM = "How much is 2 + 3, times 4?"
 
