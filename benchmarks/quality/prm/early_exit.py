@@ -55,12 +55,13 @@ def early_exit(quick: bool) -> dict[str, Any]:
         calibration = calibrate(
             "game24", calibrated_on, engine=engine, strategy=STRATEGY, verifier=plain, delta=delta, concurrency=AT_ONCE
         )
-        times = PassTimes(engine, plain.load())
         full = run(evaluated, engine, plain)
-        overlap = times.stop()
         rksc = RKSC(calibration=calibration, audit=0)
         early = run(evaluated, engine, plain, rksc=rksc)
         compared = run(evaluated, engine, verifier, rksc=rksc)
+        times = PassTimes(engine, plain.load())
+        run(evaluated, engine, plain, strategy="dfs")
+        overlap = times.stop()
         plain.close()
         verifier.close()
     rows_full, rows_early = (sum(result.ledger.verifier_tokens for result in runs) for runs in (full, early))
@@ -79,5 +80,5 @@ def run(puzzles: Sequence[str], engine: Any, verifier: PRM, **options: Any) -> l
     """Search every puzzle on cleared engines, some at a time."""
     engine.clear()
     verifier.load().clear()
-    runs = searched("game24", puzzles, engine, strategy=STRATEGY, verifier=lambda: verifier, **options)
+    runs = searched("game24", puzzles, engine, **{"strategy": STRATEGY, "verifier": lambda: verifier, **options})
     return [result for result, _ in runs]

@@ -8,7 +8,8 @@
   after each step; the seconds of both, on a random model of the shape of SmolLM2-135M.
 * ``exit``: a value head trained in this benchmark with labels of the exact solver. ``layers_saved`` and ``exit_error`` are as in
   ``cgee``. ``rows_again``: share of rows computed again, since a kept step that left early is computed in full for the next
-  step. ``overlap``: how long passes of the reward model run while the other model's do, in eight searches at a time.
+  step. ``overlap``: how long passes of the reward model run while the other model's do, in eight depth-first searches at a
+  time. (Breadth-first searches of equal steps go in lockstep: all write, then all are read.)
 """
 
 from __future__ import annotations

@@ -31,7 +31,8 @@ def test_errors_are_counted_over_the_nodes_that_exited_and_against_the_whole_pas
                 flips += drawn("lens", text, "late").random() < WRONG
                 n += 1
                 assert node.layer == 3
-    found = measured(runs, accepted)
+    seen = [pair for _, verifier in runs for pair in verifier._seen]
+    found = measured([result for result, _ in runs], seen, accepted)
     assert 0 < flips < n
     assert (found["flips"], found["n"]) == (flips, n)
     assert found["exit_error"] == pytest.approx(flips / n, abs=1e-5)
