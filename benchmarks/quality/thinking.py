@@ -37,10 +37,12 @@ from rksc_tot.verifiers import Likelihood
 OPEN, CLOSE = "<think>", "</think>"
 PROMPT = "p:"
 DEPTH, BRANCHES, THOUGHT_TOKENS = 3, 2, 20
+PER_MODEL = 20
+"""Replies that one scripted model writes."""
 PARTS = st.sampled_from([OPEN, CLOSE, CLOSE, "<thi", "nk>", "</", "</think", "so ", "42", "\n", "\n\n", "x" * 7])
 REPLIES = st.lists(PARTS, min_size=1, max_size=14).map("".join)
 SETTINGS = st.builds(
-    Thinking, budget=st.integers(1, 24), keep=st.booleans(), thought=st.sampled_from(["after", "inside", "whole"])
+    Thinking, budget=st.integers(1, 48), keep=st.booleans(), thought=st.sampled_from(["after", "inside", "whole"])
 )
 
 
@@ -76,10 +78,10 @@ def scripted_writer(reply: str) -> Any:
     return writer
 
 
-def searched(engine: Any, setting: Thinking, tally: BlockTally, temperature: float = 1.0) -> None:
+def searched(engine: Any, setting: Thinking, tally: BlockTally, temperature: float = 1.0, prompt: str = PROMPT) -> None:
     """Search with an engine until no path goes on, and count."""
     task = function_task(
-        prompt=lambda problem: PROMPT,
+        prompt=lambda problem: prompt,
         is_solution=lambda problem, path: len(path) == DEPTH,
         thinking=setting,
         max_thought_tokens=THOUGHT_TOKENS,
@@ -135,30 +137,38 @@ def mock_replies(count: int) -> Counter[str]:
 
 
 def engine_replies(count: int) -> dict[str, int]:
-    """Figures of replies that a scripted model writes in tokens that split the markers."""
+    """Figures of replies that a scripted model writes in tokens that split the markers.
+
+    One model writes many replies: what it writes depends on the position only, so each reply has a prompt of another length.
+    """
     from benchmarks.common.thinking_models import scripted_model, thinking_tokenizer
     from rksc_tot.engine import TransformersEngine
 
     tokenizer = thinking_tokenizer("switched")
-    tally, exceptions, written = BlockTally(Counter()), 0, 0
+    replies: list[tuple[list[int], Thinking]] = []
 
     @seed(0)
     @settings(max_examples=count, deadline=None, database=None, phases=[Phase.generate])
     @given(st.lists(PARTS, min_size=1, max_size=14), SETTINGS)
-    def write(parts: list[str], setting: Thinking) -> None:
-        nonlocal exceptions, written
-        written += 1
-        script = [0] * len(PROMPT) + [token for part in parts for token in tokenizer.encode(part)]
-        with TransformersEngine(scripted_model(script, len(tokenizer)), tokenizer, name="scripted") as engine:
-            try:
-                searched(engine, setting, tally, temperature=0.0)
-                engine.check_integrity()
-            except Exception:
-                exceptions += 1
+    def collect(parts: list[str], setting: Thinking) -> None:
+        replies.append(([token for part in parts for token in tokenizer.encode(part)], setting))
 
-    write()
+    collect()
+    tally, exceptions = BlockTally(Counter()), 0
+    filler = [tokenizer.eos_token_id] * 2  # the positions of the opening marker, which is appended
+    room = max(len(script) for script, _ in replies) + 8
+    for first in range(0, len(replies), PER_MODEL):
+        batch = replies[first : first + PER_MODEL]
+        written = [token for script, _ in batch for token in [*filler, *script, *filler * room][:room]]
+        with TransformersEngine(scripted_model(written, len(tokenizer)), tokenizer, name="scripted") as engine:
+            for at, (_, setting) in enumerate(batch):
+                try:
+                    searched(engine, setting, tally, temperature=0.0, prompt="p" * (at * room + 1))
+                    engine.check_integrity()
+                except Exception:
+                    exceptions += 1
     overruns = tally.counts["budget_overruns"]
-    return {"engine_replies": written, "engine_exceptions": exceptions, "engine_overruns": overruns}
+    return {"engine_replies": len(replies), "engine_exceptions": exceptions, "engine_overruns": overruns}
 
 
 def path_differences(family: str) -> dict[str, float]:

@@ -137,6 +137,7 @@ async def test_a_branch_does_not_depend_on_other_branches():
     nodes, alone = await many.expand([many.root], 4), await few.expand([few.root], 1)
     assert (nodes[0].text, nodes[0].thinking) == (alone[0].text, alone[0].thinking)
     assert len({(node.text, node.thinking) for node in nodes}) == 4
+    assert all(node.text != node.thinking for node in nodes)  # a stream of its own for each round
     beside = await many.expand(nodes, 1)
     assert (beside[0].text, beside[0].thinking) == ((await few.expand(alone, 1))[0].text, beside[0].thinking)
 
@@ -210,6 +211,10 @@ async def test_no_reply_is_an_error_or_exceeds_its_budget(reply, budget, keep, t
             if thought == "after":
                 assert "</think>" not in node.text
                 assert OPEN not in node.text
+            if thought == "after" and keep:
+                added = node._handle.text[len(search.tree[node.parent]._handle.text) :]
+                assert added.startswith(OPEN)
+                assert len(added.removeprefix(OPEN).partition("</think>")[0]) <= budget
     search.close()
     assert engine.handles == 0
 
