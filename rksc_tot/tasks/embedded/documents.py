@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 
-class Target(NamedTuple):
+class TokenTarget(NamedTuple):
     """A token that the model must predict at one place of a document.
 
     * ``kind``: the name of the target, to which a recipe gives layers and weights, such as ``label``.
@@ -32,6 +32,6 @@ class Document:
     prompt: str
     body: str
     question: str = ""
-    targets: tuple[Target, ...] = ()
+    targets: tuple[TokenTarget, ...] = ()
     learn_body: bool = True
     swap: bool = False

@@ -23,7 +23,7 @@ FAMILIES: Mapping[str, str] = {
 
 
 @dataclass(frozen=True)
-class Shape:
+class LlamaShape:
     """The size of a Llama."""
 
     hidden: int
@@ -79,7 +79,7 @@ class Family:
     """
 
     name: str
-    shape: Shape
+    shape: LlamaShape
     stages: tuple[Stage, ...]
     words: tuple[str, ...]
     pattern: str

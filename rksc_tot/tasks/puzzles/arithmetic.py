@@ -49,7 +49,7 @@ class Operation(NamedTuple):
         return value * self.number if self.op == "*" else value % self.number
 
 
-class Chain(NamedTuple):
+class Calculation(NamedTuple):
     """A number and the operations on it."""
 
     start: int
@@ -71,9 +71,9 @@ class ArithmeticChain(Task):
     max_thought_tokens = 48
     end_completes = False
 
-    def validate(self, problem: Any) -> Chain:
+    def validate(self, problem: Any) -> Calculation:
         """The chain of a text."""
-        problem = str(problem) if isinstance(problem, Chain) else problem
+        problem = str(problem) if isinstance(problem, Calculation) else problem
         if not isinstance(problem, str) or len(problem) > 1000 or not _CHAIN.fullmatch(problem):
             raise TaskError(f"{shown(problem, 40)} is not a chain of + - * and mod", hint=FIX)
         parts = [Operation("mod" if op == "%" else op, int(number)) for op, number in _PART.findall(problem.strip(), 1)]
@@ -82,7 +82,7 @@ class ArithmeticChain(Task):
         if Operation("mod", 0) in parts:
             raise TaskError("there is no remainder mod 0", hint=FIX)
         first = re.match(r"\s*(-?\d+)", problem)
-        return Chain(int(first[1]) if first else 0, tuple(parts))
+        return Calculation(int(first[1]) if first else 0, tuple(parts))
 
     def generate_problems(self, seed: int = 0) -> Iterator[str]:
         """Endless chains of five operations with results from 0 to 999."""
@@ -96,13 +96,13 @@ class ArithmeticChain(Task):
                 if 0 <= operation.on(value) <= 999 and (op != "mod" or value >= operation.number):
                     operations.append(operation)
                     value = operation.on(value)
-            yield str(Chain(start, tuple(operations)))
+            yield str(Calculation(start, tuple(operations)))
 
-    def prompt(self, problem: Chain) -> str:
+    def prompt(self, problem: Calculation) -> str:
         """Rules, an example, the chain."""
         return f"{INSTRUCTION}{problem}\n"
 
-    def parse(self, problem: Chain, path: Path, text: str) -> Thought:
+    def parse(self, problem: Calculation, path: Path, text: str) -> Thought:
         """The next line. Its state is the result that the line gives, right or wrong."""
         line = text.strip()
         found = _LINE.fullmatch(line) if len(line) <= _LONGEST else None
@@ -119,27 +119,27 @@ class ArithmeticChain(Task):
             raise Reject("the next operation is {} {}".format(*problem.operations[len(path)]))
         return Thought(line, int(result))
 
-    def is_solution(self, problem: Chain, path: Path) -> bool:
+    def is_solution(self, problem: Calculation, path: Path) -> bool:
         """Whether every operation has a line."""
         return len(path) == len(problem.operations)
 
-    def answer(self, problem: Chain, path: Path) -> str | None:
+    def answer(self, problem: Calculation, path: Path) -> str | None:
         """The last result."""
         return str(path.state) if path else None
 
-    def check(self, problem: Chain, answer: object) -> bool:
+    def check(self, problem: Calculation, answer: object) -> bool:
         """Whether the answer is the result of the chain."""
         return isinstance(answer, str) and answer.strip() == str(_results(problem)[-1])
 
-    def state_key(self, problem: Chain, path: Path) -> Hashable | None:
+    def state_key(self, problem: Calculation, path: Path) -> Hashable | None:
         """How many lines there are, and the last result."""
         return len(path), path.state
 
-    def question(self, problem: Chain, path: Path) -> Question:
+    def question(self, problem: Calculation, path: Path) -> Question:
         """Whether the last result is right."""
         return Question(QUESTION, LABELS)
 
-    def solution(self, problem: Chain) -> Sequence[str]:
+    def solution(self, problem: Calculation) -> Sequence[str]:
         """The right lines."""
         results = _results(problem)
         return [
@@ -148,7 +148,7 @@ class ArithmeticChain(Task):
         ]
 
 
-def _results(problem: Chain) -> list[int]:
+def _results(problem: Calculation) -> list[int]:
     results = [problem.start]
     for operation in problem.operations:
         results.append(operation.on(results[-1]))

@@ -40,7 +40,7 @@ _STEP = re.compile(r"(\d{1,9}) ([-+*/]) (\d{1,9}) = (\d{1,9}) \(left: (\d{1,9}(?
 _LONGEST = 120  # most characters of a step
 
 
-class Problem(NamedTuple):
+class CountdownProblem(NamedTuple):
     """Sorted numbers, and the target."""
 
     numbers: State
@@ -130,7 +130,7 @@ class Countdown(Task):
         {"bfs": {"b": 8, "k": 24}, "beam": {"b": 8, "k": 24}, "dfs": {"k": 24, "threshold": 0.3}}
     )
 
-    def validate(self, problem: Any) -> Problem:
+    def validate(self, problem: Any) -> CountdownProblem:
         """The sorted numbers and the target of a problem that can be solved."""
         numbers, target = _read(problem)
         if not 2 <= len(numbers) <= MOST_NUMBERS:
@@ -145,7 +145,7 @@ class Countdown(Task):
         if way(tuple(sorted(numbers)), target) is None:
             given = " ".join(map(str, numbers))
             raise TaskError(f"there is no way to make {target} from {given}", hint="give another target")
-        return Problem(tuple(sorted(numbers)), target)
+        return CountdownProblem(tuple(sorted(numbers)), target)
 
     def generate_problems(self, seed: int = 0) -> Iterator[str]:
         """Endless problems of four numbers from 1 to 12 with targets from 10 to 99 that can be made."""
@@ -157,11 +157,11 @@ class Countdown(Task):
             if targets:
                 yield f"{' '.join(map(str, numbers))} -> {rng.choice(targets)}"
 
-    def prompt(self, problem: Problem) -> str:
+    def prompt(self, problem: CountdownProblem) -> str:
         """Rules, an example, the numbers and the target."""
         return f"{INSTRUCTION} {' '.join(map(str, problem.numbers))}{BEFORE_TARGET} {problem.target}\n"
 
-    def parse(self, problem: Problem, path: Path, text: str) -> Thought:
+    def parse(self, problem: CountdownProblem, path: Path, text: str) -> Thought:
         """A legal step from the numbers left. Its state is the sorted tuple of the numbers left after it."""
         left, op, right, result, after = _read_step(text)
         remaining = Counter(path.state if path else problem.numbers)
@@ -176,11 +176,11 @@ class Countdown(Task):
             raise Reject(f"the numbers left are {' '.join(map(str, sorted(remaining.elements())))}")
         return Thought(text.strip(), tuple(sorted(after)))
 
-    def is_solution(self, problem: Problem, path: Path) -> bool:
+    def is_solution(self, problem: CountdownProblem, path: Path) -> bool:
         """Whether the target is made or one number is left."""
         return bool(path) and (problem.target in path.state or len(path.state) == 1)
 
-    def answer(self, problem: Problem, path: Path) -> str:
+    def answer(self, problem: CountdownProblem, path: Path) -> str:
         """The last result as one expression in canonical form."""
         pool = [Expression.number(number) for number in problem.numbers]
         for thought in path:
@@ -188,7 +188,7 @@ class Countdown(Task):
             pool.append(_take(pool, left).combine(op, _take(pool, right)))
         return str(pool[-1])
 
-    def check(self, problem: Problem, answer: object) -> bool:
+    def check(self, problem: CountdownProblem, answer: object) -> bool:
         """Whether an expression makes the target and uses no number more often than it is given."""
         if not isinstance(answer, str):
             return False
@@ -198,22 +198,22 @@ class Countdown(Task):
             return False
         return value == problem.target and Counter(used) <= Counter(problem.numbers)
 
-    def state_key(self, problem: Problem, path: Path) -> Hashable | None:
+    def state_key(self, problem: CountdownProblem, path: Path) -> Hashable | None:
         """The numbers left: paths with equal numbers left share a state."""
         left: Hashable = path.state
         return left
 
-    def question(self, problem: Problem, path: Path) -> Question:
+    def question(self, problem: CountdownProblem, path: Path) -> Question:
         """Whether the target can still be made."""
         return Question("".join(QUESTION), LABELS)
 
-    def solution(self, problem: Problem) -> Sequence[str]:
+    def solution(self, problem: CountdownProblem) -> Sequence[str]:
         """The steps of one way to the target."""
         return [str(step) for step in way(problem.numbers, problem.target) or ()]
 
 
 def _read(problem: Any) -> tuple[list[int], int]:
-    if isinstance(problem, Problem):
+    if isinstance(problem, CountdownProblem):
         return list(problem.numbers), problem.target
     if isinstance(problem, str) and (found := _TEXT.fullmatch(problem[:1000])):
         return [int(number) for number in re.findall(r"[0-9]+", found[1])], int(found[2])

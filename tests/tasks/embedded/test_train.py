@@ -13,10 +13,12 @@ from rksc_tot.engine import load_engine
 from rksc_tot.tasks.embedded import train
 from rksc_tot.tasks.embedded.batches import Batches
 from rksc_tot.tasks.embedded.families.game24.family import FIRST, SECOND
-from rksc_tot.tasks.embedded.family import FAMILIES, Shape, load_family
+from rksc_tot.tasks.embedded.family import FAMILIES, LlamaShape, load_family
 from rksc_tot.tasks.embedded.model import build_model
 
-FAMILY = replace(load_family("game24"), shape=Shape(hidden=32, layers=8, heads=2, kv_heads=1, head_size=16, inner=32))
+FAMILY = replace(
+    load_family("game24"), shape=LlamaShape(hidden=32, layers=8, heads=2, kv_heads=1, head_size=16, inner=32)
+)
 WORD = {word: i for i, word in enumerate(FAMILY.vocabulary)}
 KINDS = ("result", "verdict", "early", "label")
 
@@ -158,7 +160,7 @@ def test_the_loss_reaches_every_weight(batch):
     assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in model.parameters())
 
 
-@pytest.mark.parametrize("name", sorted(FAMILIES))
-def test_every_family_trains_and_its_folder_loads(name, tmp_path):
+@pytest.mark.parametrize("name", sorted(set(FAMILIES) - {"game24"}))
+def test_every_other_family_trains_and_its_folder_loads(name, tmp_path):
     with load_engine(run(tmp_path, 0, what=name)) as engine:
         assert engine.capabilities.route == "fast"

@@ -9,14 +9,14 @@ from functools import cache, lru_cache
 from itertools import combinations_with_replacement
 
 from rksc_tot.core.errors import ConfigError
-from rksc_tot.tasks.embedded.documents import Document, Target
-from rksc_tot.tasks.embedded.family import Family, Reading, Shape, Stage
+from rksc_tot.tasks.embedded.documents import Document, TokenTarget
+from rksc_tot.tasks.embedded.family import Family, LlamaShape, Reading, Stage
 from rksc_tot.tasks.puzzles.countdown import (
     BEFORE_TARGET,
     GENERATED,
     INSTRUCTION,
     QUESTION,
-    Problem,
+    CountdownProblem,
     State,
     Step,
     legal_steps,
@@ -84,34 +84,36 @@ def targets_of(numbers: State) -> list[int]:
     return sorted(n for n in makes(numbers) if n >= LEAST_TARGET and n not in numbers)
 
 
-def held_out_problems() -> list[Problem]:
+def held_out_problems() -> list[CountdownProblem]:
     """Problems on held-out sets of numbers, one for each of some sets."""
     rng = random.Random(HELD_OUT_SEED)
     sets = [numbers for numbers in sorted(held_out_sets()) if targets_of(numbers)]
-    return [Problem(numbers, rng.choice(targets_of(numbers))) for numbers in sorted(rng.sample(sets, EVALUATED))]
+    return [
+        CountdownProblem(numbers, rng.choice(targets_of(numbers))) for numbers in sorted(rng.sample(sets, EVALUATED))
+    ]
 
 
-def prompt_text(problem: Problem) -> str:
+def prompt_text(problem: CountdownProblem) -> str:
     """The prompt of the task."""
     return f"{INSTRUCTION} {' '.join(map(str, problem.numbers))}{BEFORE_TARGET} {problem.target}\n"
 
 
-class Generator:
+class CountdownDocuments:
     """Generates random documents."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
 
-    def problem(self) -> Problem:
+    def problem(self) -> CountdownProblem:
         """A problem on three or, three times in four, on four numbers that are not held out."""
         while True:
             count = COUNT if self.rng.random() < 0.75 else COUNT - 1
             numbers = tuple(sorted(self.rng.randint(1, LARGEST_NUMBER) for _ in range(count)))
             targets = [] if numbers in held_out_sets() else targets_of(numbers)
             if targets:
-                return Problem(numbers, self.rng.choice(targets))
+                return CountdownProblem(numbers, self.rng.choice(targets))
 
-    def walk(self, problem: Problem, until: int, good: float) -> list[Step]:
+    def walk(self, problem: CountdownProblem, until: int, good: float) -> list[Step]:
         """Random steps down to ``until`` numbers or the target, each good with probability ``good``, if one is."""
         steps: list[Step] = []
         state = problem.numbers
@@ -140,19 +142,19 @@ class Generator:
                 return Document(prompt_text(problem), text, "".join(QUESTION), targets)
 
 
-def _targets(state: State, target: int) -> Iterator[Target]:
+def _targets(state: State, target: int) -> Iterator[TokenTarget]:
     """For two numbers, result and verdict of each operation; for all states, the label."""
-    yield Target("label", 0, " yes" if reaches(state, target) else " no")
+    yield TokenTarget("label", 0, " yes" if reaches(state, target) else " no")
     if len(state) == 2:
         made = {step.op: step.result for step in steps_within(state)}
         for at, op in enumerate("+-*/"):
-            yield Target("result", len("+-*/") - at, f" {made[op]}" if op in made else " no")
-            yield Target("verdict", len("+-*/") - at, " yes" if made.get(op) == target else " no")
+            yield TokenTarget("result", len("+-*/") - at, f" {made[op]}" if op in made else " no")
+            yield TokenTarget("verdict", len("+-*/") - at, " yes" if made.get(op) == target else " no")
 
 
 def batches(rng: random.Random, documents: int) -> Iterator[list[Document]]:
     """Lists of random documents."""
-    source = Generator(rng)
+    source = CountdownDocuments(rng)
     while True:
         yield [source.document() for _ in range(documents)]
 
@@ -164,7 +166,7 @@ def family(excluded: Sequence[object] = ()) -> Family:
     problems = [f"{' '.join(map(str, numbers))} -> {target}" for numbers, target in held_out_problems()]
     return Family(
         name="countdown",
-        shape=Shape(hidden=112, layers=LAYERS, heads=7, kv_heads=7, head_size=16, inner=320),
+        shape=LlamaShape(hidden=112, layers=LAYERS, heads=7, kv_heads=7, head_size=16, inner=320),
         stages=(Stage(READINGS, steps=30_000, documents=48),),
         words=WORDS,
         pattern=PATTERN,

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 from rksc_tot.core.errors import ConfigError
-from rksc_tot.tasks.embedded.documents import Document, Target
-from rksc_tot.tasks.embedded.family import Family, Reading, Shape, Stage
+from rksc_tot.tasks.embedded.documents import Document, TokenTarget
+from rksc_tot.tasks.embedded.family import Family, LlamaShape, Reading, Stage
 from rksc_tot.tasks.puzzles.sudoku import (
     BEFORE_ROWS,
     INSTRUCTION,
@@ -88,7 +88,7 @@ def rows_text(rows: Grid) -> str:
     return "".join(" ".join(map(str, row)) + "\n" for row in rows)
 
 
-class Generator:
+class SudokuDocuments:
     """Generates random documents."""
 
     def __init__(self, rng: random.Random) -> None:
@@ -115,12 +115,12 @@ class Generator:
             if length == SIZE and len(rows) == SIZE:
                 return Document(prompt_text(puzzle), rows_text(rows), targets=tuple(_targets(puzzle, rows, 0)))
             if len(rows) == length and (completed(puzzle, rows) is not None) == want:
-                label = Target("label", 0, " yes" if want else " no")
+                label = TokenTarget("label", 0, " yes" if want else " no")
                 targets = (*_targets(puzzle, rows, 1), label)
                 return Document(prompt_text(puzzle), rows_text(rows), QUESTION, targets)
 
 
-def _targets(puzzle: Grid, rows: Grid, after: int) -> Iterator[Target]:
+def _targets(puzzle: Grid, rows: Grid, after: int) -> Iterator[TokenTarget]:
     """At each written cell, whether no given cell further down in its column or quarter has its digit.
 
     ``after``: the number of tokens after the rows.
@@ -131,12 +131,12 @@ def _targets(puzzle: Grid, rows: Grid, after: int) -> Iterator[Target]:
             if r % 2 == 0:
                 below.update(puzzle[r + 1][c // 2 * 2 : c // 2 * 2 + 2])
             back = after + (len(rows) - r) * (SIZE + 1) - c - 1
-            yield Target("agrees", back, " no" if digit in below else " yes")
+            yield TokenTarget("agrees", back, " no" if digit in below else " yes")
 
 
 def batches(rng: random.Random, documents: int) -> Iterator[list[Document]]:
     """Lists of random documents."""
-    source = Generator(rng)
+    source = SudokuDocuments(rng)
     while True:
         yield [source.document() for _ in range(documents)]
 
@@ -148,7 +148,7 @@ def family(excluded: Sequence[object] = ()) -> Family:
     puzzles = ["".join(str(digit or ".") for row in puzzle for digit in row) for puzzle in held_out_puzzles()]
     return Family(
         name="sudoku4",
-        shape=Shape(hidden=96, layers=LAYERS, heads=6, kv_heads=3, head_size=16, inner=288),
+        shape=LlamaShape(hidden=96, layers=LAYERS, heads=6, kv_heads=3, head_size=16, inner=288),
         stages=(Stage(READINGS, steps=20_000, documents=48),),
         words=WORDS,
         pattern=PATTERN,

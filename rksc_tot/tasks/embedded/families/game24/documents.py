@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import combinations_with_replacement
 
-from rksc_tot.tasks.embedded.documents import Document, Target
+from rksc_tot.tasks.embedded.documents import Document, TokenTarget
 from rksc_tot.tasks.game24.prompts import QUESTION, prompt_text
 from rksc_tot.tasks.game24.puzzles import all_puzzles
 from rksc_tot.tasks.game24.tokenizer import LABELS, TRIES
@@ -116,7 +116,11 @@ class Generator:
                 prompt_text("steps", root),
                 "".join(f"{s}\n" for s in path),
                 question=QUESTION,
-                targets=(*try_targets(state), Target("label", 0, f" {label}"), Target("early", 0, f" {early}")),
+                targets=(
+                    *try_targets(state),
+                    TokenTarget("label", 0, f" {label}"),
+                    TokenTarget("early", 0, f" {early}"),
+                ),
                 learn_body=False,
                 swap=len(state) == 3,
             )
@@ -162,7 +166,7 @@ class Generator:
                 return tuple(sorted((*rest, part, other)))
 
 
-def try_targets(state: State) -> Iterator[Target]:
+def try_targets(state: State) -> Iterator[TokenTarget]:
     """For each try of the question: its result, or ``no`` if it has none; and the verdict whether 24 can be reached after it."""
     made = {f"{i + 1}{op}{j + 1}": result for i, j, op, result in slots(state) if j < 3}
     for at, name in enumerate(TRIES):
@@ -170,5 +174,5 @@ def try_targets(state: State) -> Iterator[Target]:
         gone = (int(name[0]) - 1, int(name[2]) - 1)
         rest = (number for i, number in enumerate(state) if i not in gone)
         good = result is not None and reaches(tuple(sorted((*rest, result))))
-        yield Target("result", back, " no" if result is None else f" {result}")
-        yield Target("verdict", back, " yes" if good else " no")
+        yield TokenTarget("result", back, " no" if result is None else f" {result}")
+        yield TokenTarget("verdict", back, " yes" if good else " no")

@@ -13,7 +13,7 @@ from functools import partial
 
 from rksc_tot.tasks.embedded.documents import Document
 from rksc_tot.tasks.embedded.families.game24.documents import Generator, HeldOut, held_out
-from rksc_tot.tasks.embedded.family import Family, Reading, Shape, Stage
+from rksc_tot.tasks.embedded.family import Family, LlamaShape, Reading, Stage
 from rksc_tot.tasks.game24.tokenizer import PATTERN, WORDS
 from rksc_tot.tasks.game24.world import LARGEST, State
 
@@ -67,7 +67,7 @@ def family(excluded: Sequence[State] = ()) -> Family:
     sets = {"roots": unseen.root_puzzles, "states": unseen.state_puzzles}
     return Family(
         name="game24",
-        shape=Shape(hidden=160, layers=LAYERS, heads=8, kv_heads=4, head_size=24, inner=800),
+        shape=LlamaShape(hidden=160, layers=LAYERS, heads=8, kv_heads=4, head_size=24, inner=800),
         stages=(FIRST, SECOND),
         words=WORDS,
         pattern=PATTERN,
