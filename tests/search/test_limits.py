@@ -163,6 +163,41 @@ def test_an_account_within_another_never_takes_more_than_either_has(wanted, own,
     assert account.ledger.tokens_sampled == run.ledger.tokens_sampled == granted
 
 
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["take", "reserve", "spend", "release"]), st.integers(0, 9), st.booleans()),
+        max_size=12,
+    ),
+    st.none() | st.integers(0, 20),
+    st.none() | st.integers(0, 20),
+)
+def test_a_reserve_is_kept_from_all_others_and_no_limit_is_exceeded(steps, own, shared):
+    run = Account(tokens_left=shared)
+    accounts = Account(tokens_left=own, run=run), Account(tokens_left=own, run=run)
+    for step, tokens, first in steps:
+        account = accounts[0 if first else 1]
+        reserved = account.reserved, accounts[1 if first else 0].reserved
+        if step == "take":
+            granted = account.take(tokens)
+            assert account.reserved == reserved[0] - (granted if account.spends_reserve else 0)
+        elif step == "reserve":
+            account.reserve(tokens)
+            assert reserved[0] <= account.reserved <= reserved[0] + tokens
+        elif step == "spend":
+            account.spends_reserve = True
+            assert account.available == account.reserved
+        else:
+            account.release_reserve()
+            assert (account.reserved, account.spends_reserve) == (0, False)
+        assert accounts[1 if first else 0].reserved == reserved[1]
+        for each in accounts:
+            assert own is None or each.ledger.tokens_sampled + each.reserved + each.tokens_left == own
+        spent = sum(each.ledger.tokens_sampled for each in accounts)
+        assert run.ledger.tokens_sampled == spent
+        assert shared is None or spent + sum(each.reserved for each in accounts) + run.tokens_left == shared
+        assert min(run.tokens_left or 0, *(each.tokens_left or 0 for each in accounts)) >= 0
+
+
 def test_the_reason_names_the_tighter_budget():
     for own, shared, named in ((3, 5, "the budget of 3 nodes"), (5, 3, "the run's budget of 3 nodes")):
         run = Limits(Budget(nodes=shared), Ledger(), name="the run's budget")
