@@ -30,6 +30,7 @@ BENCHMARKS = {
     "structured": "tasks.structured",
     "thinking": "quality.thinking",
     "throughput": "speed.throughput",
+    "verifiers": "quality.verifiers",
 }
 """Modules in this package. Each has a ``main`` whose parameters are the options of its command line."""
 

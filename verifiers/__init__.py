@@ -1,8 +1,11 @@
 """Verifiers, which score nodes."""
 
 from rksc_tot.verifiers.base import VERIFIERS, PathView, Verifier
+from rksc_tot.verifiers.checks.outcome import OutcomeCheck
 from rksc_tot.verifiers.checks.unit_tests import UnitTests
+from rksc_tot.verifiers.ensemble import Ensemble
 from rksc_tot.verifiers.function import FunctionVerifier, verifier
+from rksc_tot.verifiers.human import Human
 from rksc_tot.verifiers.language_model.judge import Judge
 from rksc_tot.verifiers.language_model.lm_value import LMValue
 from rksc_tot.verifiers.language_model.lm_vote import LMVote
@@ -14,11 +17,14 @@ from rksc_tot.verifiers.reward_model.prm import PRM, prm
 __all__ = [
     "PRM",
     "VERIFIERS",
+    "Ensemble",
     "FunctionVerifier",
+    "Human",
     "Judge",
     "LMValue",
     "LMVote",
     "Likelihood",
+    "OutcomeCheck",
     "PathView",
     "RandomScores",
     "Recompute",

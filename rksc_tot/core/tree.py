@@ -30,7 +30,8 @@ class Node(BaseModel):
     * ``finish``: what ended the thought, as in :class:`~rksc_tot.core.task.Thought`; None at the root. ``eos`` without text:
       the model wrote only an end-of-text token, which completes the path of the parent.
     * ``score``: given by the verifier. ``labels``: the label probabilities the score was made from and, where the whole
-      distribution was read, ``outside``, the probability of anything else.
+      distribution was read, ``outside``, the probability of anything else; of an ensemble,
+      the scores of its members.
     * ``layer``: after how many decoder layers the verifier's pass stopped, None if it ran all of them.
     * ``skipped``: True if the verifier was not asked; the score is then exp of the mean log-probability of its tokens.
     * ``thinking``: the text of the thought's thinking block, ``thinking_tokens``: its sampled tokens, ``forced_close``: whether

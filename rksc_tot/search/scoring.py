@@ -115,11 +115,8 @@ class Scoring(Generic[S]):
     ) -> None:
         self._search, self._verifier, self._engine, self._tree = search, verifier, engine, tree
         self._limits, self._emit = limits, emit
-        self._reader = reader = approximations.reader
-        account = limits.account
-        self._account = account if reader is engine else Account(account.ledger, deadline=account.deadline)
-        self._early_exit = approximations.early_exit
-        self._audit = approximations.compression_audit if reader is engine else None
+        self._reader = approximations.reader
+        self._early_exit, self._audit = approximations.early_exit, approximations.compression_audit
         self._works = False
 
     async def score(self, nodes: Sequence[Node]) -> list[tuple[Node, VerifierError]]:
@@ -142,17 +139,23 @@ class Scoring(Generic[S]):
             self._early_exit.review_rivals(nodes)
         return failed
 
-    async def label(self, requests: Sequence[LabelRequest], nodes: Sequence[Node] | None) -> list[LabelScores | None]:
+    async def label(
+        self, requests: Sequence[LabelRequest], nodes: Sequence[Node] | None, reader: Reader | None = None
+    ) -> list[LabelScores | None]:
         """Answer label questions, see :meth:`Search.label`."""
-        early_exit = None if nodes is None else self._early_exit
+        reader = self._reader if reader is None else reader
+        account = self._limits.account
+        if reader is not self._engine:
+            account = Account(account.ledger, deadline=account.deadline)
+        early_exit = None if nodes is None or reader is not self._reader else self._early_exit
         if nodes is not None and early_exit is not None:
             requests = [early_exit.allow_exit(*pair) for pair in zip(nodes, requests, strict=True)]
-        replies = list(await self._reader.label(requests, self._account))
+        replies = list(await reader.label(requests, account))
         if early_exit is not None:
             for reply in replies:
                 if reply is not None:
                     early_exit.audit_exit(reply)
-        if self._audit:
+        if self._audit and reader is self._engine:
             await self._audit.audit_scores(requests, replies)
         return replies
 
@@ -212,7 +215,7 @@ class Scoring(Generic[S]):
             elif score is None and (self._limits.short or self._limits.out_of_tokens):
                 self._limits.cut_short()
             else:
-                self._set(node, _assessed(score, node, self._verifier.name))
+                self._set(node, assessed(score, node, self._verifier.name))
                 self._works = True
         if failed and not self._works:
             raise failed[0][1]
@@ -233,7 +236,7 @@ class Scoring(Generic[S]):
         )
 
 
-def _assessed(score: Any, node: Node, verifier: str) -> Assessment:
+def assessed(score: Any, node: Node, verifier: str) -> Assessment:
     """The value of a verifier as an assessment with a float. Raises VerifierError if it is not a finite number."""
     given = score if isinstance(score, Assessment) else Assessment(score)
     value = scalar(given.score)

@@ -28,6 +28,7 @@ from rksc_tot.search.thoughts.expansion import sampling_of
 from rksc_tot.search.validation import Fault
 
 if TYPE_CHECKING:
+    from rksc_tot.engine.base import Reader
     from rksc_tot.search.approximate.rksc import RKSC
 
 _log = logging.getLogger("rksc_tot")
@@ -215,14 +216,15 @@ class Search:
                 self.prune(node, str(error))
 
     async def label(
-        self, requests: Sequence[LabelRequest], nodes: Sequence[Node] | None = None
+        self, requests: Sequence[LabelRequest], nodes: Sequence[Node] | None = None, reader: Reader | None = None
     ) -> list[LabelScores | None]:
         """Answer label questions of a verifier, one a request; None if the time ran out.
 
         ``nodes``: the node of each request. With it, passes may stop at a layer if the calibration allows it. A seeded share of
-        the answers from compressed KV is audited on the full KV (``ledger.scores``). Raises ContextOverflow.
+        the answers from compressed KV is audited on the full KV (``ledger.scores``). ``reader``: the engine of the handles, if it
+        is not the verifier's. Raises ContextOverflow.
         """
-        return await self._scoring.label(requests, nodes)
+        return await self._scoring.label(requests, nodes, reader)
 
     async def write(
         self, nodes: Sequence[Node], texts: Sequence[Prompt], *, max_tokens: int, stop: Sequence[str] = ()

@@ -46,5 +46,5 @@ def test_the_last_line_is_the_json_object(monkeypatch, capsys):
 
 
 def test_an_unknown_benchmark_is_refused_with_the_known_names():
-    with pytest.raises(SystemExit, match=r"there is no benchmark 'what'; there are attention, cgee, .*throughput$"):
+    with pytest.raises(SystemExit, match=r"there is no benchmark 'what'; there are attention, cgee, .*verifiers$"):
         front.start(["what"])

@@ -149,7 +149,8 @@ class PRM(Verifier):
             except ContextOverflow as error:
                 faults[node.id] = self.failure(node, error)
         asked = [(step, LabelRequest(handle, "", STEP_LABELS)) for step, handle in wanted.values()]
-        replies = await search.label([request for _, request in asked], [step for step, _ in asked]) if asked else []
+        requests, read = [request for _, request in asked], [step for step, _ in asked]
+        replies = await search.label(requests, read, paths.engine) if asked else []
         for (step, _), reply in zip(asked, replies, strict=True):
             if reply is not None:
                 paths.read[step.id] = reply

@@ -16,14 +16,13 @@ from rksc_tot.cli.options.arguments import (
     TaskName,
     importable_here,
     problem_of,
-    settings_of,
 )
 from rksc_tot.cli.options.engine import EngineOptions
 from rksc_tot.cli.options.groups import grouped
-from rksc_tot.cli.options.plugins import split
 from rksc_tot.cli.options.rows import ROWS, RowsOptions
 from rksc_tot.cli.options.search import LimitOptions, SamplingOptions
 from rksc_tot.core.errors import ConfigError, RkscTotError
+from rksc_tot.core.plugins.one_line import settings_of, split
 from rksc_tot.core.task import Problem
 
 if TYPE_CHECKING:

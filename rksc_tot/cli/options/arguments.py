@@ -1,19 +1,15 @@
-"""Options of several commands, and the parser of ``name=value`` settings."""
+"""Options of several commands."""
 
 from __future__ import annotations
 
-import json
 import os
 import sys
-from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 
-from rksc_tot.core.errors import ConfigError
 from rksc_tot.core.plugins.strict_json import parse_strictly
-from rksc_tot.core.plugins.user_code import shown
 
 Seed = Annotated[int, typer.Option(help="Seed of all random draws.")]
 TaskName = Annotated[
@@ -55,23 +51,3 @@ def problem_of(text: str) -> Any:
         except ValueError:
             return text
     return text
-
-
-def settings_of(pairs: Sequence[str], option: str = "--set") -> dict[str, Any]:
-    """``["k=16", "name=text"]`` as a dict. Values are parsed as JSON if possible, else they are strings.
-
-    Raises
-    ------
-    ConfigError
-        If one is not ``name=value``.
-    """
-    settings: dict[str, Any] = {}
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        if not (equals and name.isidentifier()):
-            raise ConfigError(f"{option} is {shown(pair)}", hint="write name=value, such as k=16")
-        try:
-            settings[name] = json.loads(value)
-        except (ValueError, RecursionError):  # ValueError also for numbers with thousands of digits
-            settings[name] = value
-    return settings

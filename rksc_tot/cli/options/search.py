@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rksc_tot.cli.options.arguments import Seed, importable_here, settings_of
+from rksc_tot.cli.options.arguments import Seed, importable_here
 from rksc_tot.cli.options.plugins import FORM, plug_in
 from rksc_tot.core.errors import ConfigError
+from rksc_tot.core.plugins.one_line import settings_of
 
 if TYPE_CHECKING:
     from rksc_tot.core.budget import Budget

@@ -34,7 +34,7 @@ class Registry(Generic[T]):
     function_hint : str
         What to do, for the error message, if the name leads to a function that returns no plug-in.
     unnamed : Mapping[str, str]
-        By plug-in, the setting that must be given; on a command line without its name, as in ``prm:FOLDER``.
+        By plug-in, the setting that a command line gives without its name, as in ``prm:FOLDER``.
 
     Methods take the name of a built-in or installed plug-in, or ``module:attribute`` for one that can be imported.
     """
@@ -83,9 +83,14 @@ class Registry(Generic[T]):
         return made
 
     def example(self, name: str) -> T:
-        """The plug-in of that name with its defaults, and a placeholder for the setting that must be given."""
-        must = self.unnamed.get(name)
-        return self.make(name, **({} if must is None else {must: must.upper()}))
+        """The plug-in of that name with its defaults, and a placeholder for a setting that must be given."""
+        unnamed = self.unnamed.get(name)
+        try:
+            return self.make(name)
+        except ConfigError:
+            if unnamed is None:
+                raise
+        return self.make(name, **{unnamed: unnamed.upper()})
 
     def summary(self, name: str) -> str:
         """The first line of a plug-in's docstring, or of its function's. Raises the errors of :meth:`make`."""

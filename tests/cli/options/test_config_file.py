@@ -89,6 +89,13 @@ def test_a_policy_and_the_settings_of_a_strategy_may_be_tables(opened):
     assert opened[2][-1].compress.name == "streaming"
 
 
+def test_an_ensemble_is_a_table_whose_members_are_names_or_tables(opened):
+    members = 'members = ["lm_value", {name = "likelihood", of = "path"}]\nweights = [2, 1]\n'
+    settings = solved(config=f'[verifier]\nname = "ensemble"\n{members}')["verifier"]
+    assert settings["members"] == [{"name": "lm_value"}, {"name": "likelihood", "of": "path"}]
+    assert settings["weights"] == [2.0, 1.0]
+
+
 def test_a_verifier_may_be_a_table_or_a_string_with_its_settings(opened):
     for config in ('[verifier]\nname = "likelihood"\nof = "path"\n', 'verifier = "likelihood:of=path"\n'):
         assert solved(config=config)["verifier"] == {"name": "likelihood", "of": "path"}
