@@ -18,6 +18,7 @@ BENCHMARKS = {
     "house": "quality.house",
     "labels": "quality.labels",
     "memory": "memory.memory",
+    "own_task": "tasks.own_task",
     "paper": "speed.paper",
     "peers": "peers.main",
     "pressure": "memory.pressure",

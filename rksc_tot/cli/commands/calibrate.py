@@ -56,7 +56,7 @@ def calibrate(
         from rksc_tot.policies.early_exit.learn_then_test import check_risk
         from rksc_tot.tasks import load_task
         from rksc_tot.verifiers import VERIFIERS
-        from rksc_tot.views.terminal.calibration import calibration_report
+        from rksc_tot.views.terminal.fits.calibration import calibration_report
 
         importable_here(task)
         chosen = load_task(task)

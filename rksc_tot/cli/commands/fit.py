@@ -46,7 +46,7 @@ def arborkv(
         from rksc_tot.cli.output import progress, strict_json
         from rksc_tot.evaluation.arborkv.fit import MEASURING, fit_arborkv
         from rksc_tot.tasks import load_task
-        from rksc_tot.views.terminal.arborkv_fit import fit_report
+        from rksc_tot.views.terminal.fits.arborkv_fit import fit_report
 
         importable_here(task)
         chosen = load_task(task)

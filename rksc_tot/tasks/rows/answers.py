@@ -107,7 +107,7 @@ class After(AnswerForm):
         return None
 
 
-class Choice(AnswerForm):
+class ChoiceLetter(AnswerForm):
     """The letter of a choice."""
 
     name, explicit = "choice", False
@@ -191,7 +191,7 @@ def answer_form(given: str | re.Pattern[str] | Callable[[str], object]) -> Answe
         if callable(given):
             return ByFunction(given)
         raise ConfigError(f"answer is {shown(given)}", hint=f"there are {FORMS}")
-    for form in (LastNumber(), Boxed(), Choice(), LastJson()):
+    for form in (LastNumber(), Boxed(), ChoiceLetter(), LastJson()):
         if given == form.name:
             return form
     kind, _, value = given.partition(":")

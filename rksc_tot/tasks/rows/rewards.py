@@ -20,7 +20,7 @@ from typing import Any
 from rksc_tot.core.errors import ConfigError
 from rksc_tot.core.plugins.strict_json import parse_strictly
 from rksc_tot.core.plugins.user_code import shown
-from rksc_tot.tasks.rows.answers import Choice
+from rksc_tot.tasks.rows.answers import ChoiceLetter
 from rksc_tot.tasks.rows.functions import named_function
 from rksc_tot.tasks.rows.math_check import same_expression
 from rksc_tot.tasks.rows.numbers import quantity, same_quantity
@@ -187,7 +187,7 @@ def _letter(value: Any) -> str | None:
     text = _text(value).strip()
     if text.isascii() and text.isdigit() and len(text) == 1 and not isinstance(value, bool):
         return chr(ord("A") + int(text))
-    return Choice().find(text) or (text.upper() if len(text) == 1 and text.upper() in "ABCDEFGHIJ" else None)
+    return ChoiceLetter().find(text) or (text.upper() if len(text) == 1 and text.upper() in "ABCDEFGHIJ" else None)
 
 
 def _plain(value: Any) -> Any:

@@ -1,0 +1,1 @@
+"""Reports of fits: early exit and ArborKV."""
