@@ -1,8 +1,8 @@
 """Write docs/results.md from the figures in docs/figures: one question a section.
 
-``python -m benchmarks results [--puzzles FILE --rows 901-1000] [--trees FILE] [--model FOLDER …] [--quick] [--only NAME …]``
-runs the benchmarks first. With ``--only none`` it writes the page from the kept figures. Benchmarks that need a missing file or
-model are skipped.
+``python -m benchmarks results [--puzzles FILE --rows 901-1000] [--own-rows FILE] [--trees FILE] [--model FOLDER …] [--quick]
+[--only NAME …]`` runs the benchmarks first. With ``--only none`` it writes the page from the kept figures. Benchmarks that need a
+missing file or model are skipped.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ def write() -> None:
 def main(
     puzzles: Annotated[Path | None, typer.Option(help="ranked csv with the paper's puzzles")] = None,
     rows: Annotated[str, typer.Option(help="ranks of the puzzles")] = "901-1000",
+    own_rows: Annotated[Path | None, typer.Option(help="JSON lines with question and answer, as GSM8K")] = None,
     trees: Annotated[Path | None, typer.Option(help="recorded search trees")] = None,
     model: Annotated[list[Path] | None, typer.Option(help="folder of a real model; repeatable")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="smaller benchmarks, for a preview")] = False,
@@ -49,7 +50,7 @@ def main(
     ] = None,
 ) -> None:
     """Run the benchmarks and write docs/results.md."""
-    wanted = list(all_runs(puzzles, rows, trees, model or [], quick))
+    wanted = list(all_runs(puzzles, rows, trees, model or [], quick, own_rows))
     chosen = None if only is None else {*only} - {"none"}
     if unknown := (chosen or set()) - {run.name for run in wanted}:
         raise typer.BadParameter(f"no run {', '.join(unknown)}; there are {', '.join(run.name for run in wanted)}")

@@ -22,7 +22,12 @@ class BenchmarkRun(NamedTuple):
 
 
 def all_runs(
-    puzzles: Path | None, rows: str, trees: Path | None, models: Sequence[Path], quick: bool
+    puzzles: Path | None,
+    rows: str,
+    trees: Path | None,
+    models: Sequence[Path],
+    quick: bool,
+    own_rows: Path | None = None,
 ) -> Iterator[BenchmarkRun]:
     """All runs that the given files and models allow, in order."""
     from_csv = ["--puzzles", str(puzzles), "--rows", rows] if puzzles else []
@@ -35,9 +40,9 @@ def all_runs(
     yield BenchmarkRun("games-roots", benchmark("games").command)
     yield BenchmarkRun("games-states", benchmark("games", "--states").command)
 
-    def on_models(name: str) -> Iterator[BenchmarkRun]:
+    def on_models(name: str, *arguments: str) -> Iterator[BenchmarkRun]:
         for folder in models:
-            command = benchmark(name, "--model", str(folder)).command
+            command = benchmark(name, "--model", str(folder), *arguments).command
             yield BenchmarkRun(f"{name}-{folder.name}", command)
 
     for name in ("exactness", "labels", "scale", "paper", "throughput", "roofline", "attention", "prm_depth", "peers"):
@@ -47,6 +52,8 @@ def all_runs(
     yield benchmark("pressure", *from_csv)
     for name in ("labels", "peers", "cgee", "prompt_reuse", "pressure"):
         yield from on_models(name)
+    if own_rows:
+        yield from on_models("own_task", "--rows", str(own_rows))
 
 
 def carry_out(run: BenchmarkRun) -> None:

@@ -1,7 +1,7 @@
 """Answers in texts: where a path says its answer.
 
 ====================  ==================================================================================================
-``number``            the last number of the text; after the closing the first one
+``number``            the last number of the text; in the reply to the closing the first one, or that after ``=``
 ``boxed``             the content of the last ``\\boxed{…}``, with nested braces
 ``after:MARKER``      the rest of the line after the last ``MARKER``, in any case, such as ``after:####`` or ``after:Answer:``
 ``choice``            the letter of a choice, such as ``B``
@@ -66,8 +66,10 @@ class LastNumber(AnswerForm):
         return next(reversed(numbers_in(text)), None)
 
     def in_reply(self, asked: str, reply: str) -> str | None:
-        """The first number of the reply."""
-        return next(iter(numbers_in(reply)), None)
+        """The first number of the reply; of an equation in its first sentence, the number after the last ``=``."""
+        first, *_ = re.split(r"(?<=[.!?])\s|\n", reply.strip(), maxsplit=1)
+        after = numbers_in(first.rpartition("=")[2]) if "=" in first else []
+        return next(iter([*after, *numbers_in(reply)]), None)
 
 
 class Boxed(AnswerForm):

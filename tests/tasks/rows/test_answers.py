@@ -41,6 +41,8 @@ def test_an_answer_is_found_in_a_text():
 
 REPLIES = [
     ("number", " 18. She sells 9 eggs for 2.", "18"),
+    ("number", " 9 * 2 = 18 dollars.", "18"),
+    ("number", " 18, as 9 * 2 = ?", "18"),
     ("boxed", r"\frac{1}{2}}", r"\frac{1}{2}"),
     ("after:####", " 18", "18"),
     ("choice", " B) a dog", "B"),
