@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rksc_tot.core.errors import ConfigError
 from rksc_tot.core.plugins.registry import Registry
 from rksc_tot.core.task import Task
 from rksc_tot.tasks.gym import PREFIX, GymTask
@@ -36,4 +37,6 @@ def load_task(name: str) -> Task:
         For ``gym:NAME`` without reasoning-gym.
     """
     prefix, colon, rest = name.partition(":")
+    if colon and prefix == "rows":
+        raise ConfigError(f"{name!r} has no prompt here", hint="make the task with rows_task, or give --prompt")
     return GymTask(rest) if colon and prefix == PREFIX else TASKS.make(name)

@@ -119,6 +119,11 @@ def test_rows_and_settings_that_do_not_fit_are_refused(rows, options, words):
         rows_task(rows, **{"prompt": "{question}", **options})
 
 
+def test_the_name_of_a_file_of_rows_is_no_task_without_a_prompt():
+    with pytest.raises(ConfigError, match="has no prompt here - make the task with rows_task"):
+        solve("rows:a.jsonl", {}, engine=MockEngine(arithmetic))
+
+
 def test_rows_of_mixed_types_become_text():
     task = rows_task([{"x": "a"}, {"x": 3}, {"x": [1, None]}], prompt="{x}!", chat=False)
     assert [task.prompt(problem.problem) for problem in task.problems] == ["a!", "3!", "[1, null]!"]
