@@ -6,7 +6,7 @@ as that of GSM8K. All strategies use the verifier ``likelihood``; ``cot`` is gre
 
 * ``lines.KIND.TASK``: lines of the user's code of each of the eight tasks of ``benchmarks/tasks/eight_tasks.py``, without
   imports; ``lines_most.KIND``: the longest (marks: 6 of rows, 10 of functions, 25 of a class)
-* ``ran``: how many of the eight tasks ran on this model without an error; one of them needs a chat template
+* ``ran``: how many of the eight tasks ran without an error on the embedded model, which is given a chat template for it
 * ``n``: rows
 * ``answered.STRATEGY``: share of searches that end with an answer (mark: 0.98)
 * ``answered_without_closing.STRATEGY``: the same if paths are not asked for their answers; with ``--no-without`` not measured
@@ -41,6 +41,7 @@ CONTENDERS: dict[str, dict[str, Any]] = {
     "dfs": {"k": 2},
 }
 PUZZLES = ("4 5 6 10", "2 5 8 11", "1 2 3 4", "3 3 8 8", "2 3 5 12", "4 4 10 10", "1 5 5 5", "6 6 6 6")
+TEMPLATE = "{% for m in messages %}{{ m.content }}\n{% endfor %}"
 QUESTION = "{question}\nThink step by step, one short step on each line."
 
 
@@ -109,8 +110,10 @@ def main(
     """Count lines, run the eight tasks, and compare the strategies on rows."""
     task = own_rows(rows, 2 if quick else limit)
     chosen = ["cot", "beam"] if quick and not strategy else strategy or list(CONTENDERS)
+    with load_engine() as embedded:
+        embedded.tokenizer.chat_template = TEMPLATE
+        ran = run_all(embedded)
     with load_engine(model, dtype=dtype) as engine:
-        ran = run_all(engine)
         found = measure(task, engine, chosen, "")
         task.closing = None
         bare = measure(task, engine, chosen, "without closing, ") if without else []
