@@ -29,7 +29,7 @@ BENCHMARKS = {
     "sandbox": "quality.sandbox",
     "scale": "speed.scale",
     "structured": "tasks.structured",
-    "thinking": "quality.thinking",
+    "thinking": "tasks.thinking",
     "throughput": "speed.throughput",
     "verifiers": "quality.verifiers",
 }

@@ -69,7 +69,7 @@ MOST = 160  # tokens of a thought
 REPEATS = 5
 
 
-class Written(NamedTuple):
+class ThoughtTexts(NamedTuple):
     """Completions of one schema, the seconds that they took, and the tokens sampled."""
 
     completions: list[Completion]
@@ -88,7 +88,7 @@ def tiny_engine() -> TransformersEngine:
     return TransformersEngine(random_model("tiny"), tokenizer, name="tiny random")
 
 
-async def write(engine: TransformersEngine, name: str, constraint: Constraint | None, wanted: int) -> Written:
+async def write(engine: TransformersEngine, name: str, constraint: Constraint | None, wanted: int) -> ThoughtTexts:
     """Draw thoughts of a schema until ``wanted`` have ended; free thoughts until ``wanted`` are drawn."""
     from rksc_tot.core.seeds import stream_keys
     from rksc_tot.engine.base import Account, GenerateRequest, Sampling
@@ -112,7 +112,7 @@ async def write(engine: TransformersEngine, name: str, constraint: Constraint | 
                 found.append(completion)
                 ended += constraint is None or completion.finish in ("stop", "eos")
         round_ += 1
-    return Written(found, time.perf_counter() - begun, account.ledger.tokens_sampled)
+    return ThoughtTexts(found, time.perf_counter() - begun, account.ledger.tokens_sampled)
 
 
 def malformed(text: str, schema: dict[str, Any]) -> bool:

@@ -1,6 +1,6 @@
 """Figures of ``python -m benchmarks thinking`` on a few replies."""
 
-from benchmarks.quality.thinking import engine_replies, kinds, mock_replies
+from benchmarks.tasks.thinking import engine_replies, kinds, mock_replies
 
 
 def test_no_reply_is_an_exception_or_a_budget_overrun():
