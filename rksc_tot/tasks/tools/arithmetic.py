@@ -25,7 +25,7 @@ def calculate(expression: str) -> Fraction:
     """
     if len(expression) > LONGEST:
         raise ValueError(f"longer than {LONGEST} characters")
-    parser = _Parser(_tokens(expression.translate(_SPELLINGS)))
+    parser = _BoundedParser(_tokens(expression.translate(_SPELLINGS)))
     value = parser.sum(0)
     if parser.tokens:
         raise ValueError(f"{parser.tokens[-1]!r} is out of place")
@@ -54,7 +54,7 @@ def _tokens(expression: str) -> list[str]:
     return found[::-1]
 
 
-class _Parser:
+class _BoundedParser:
     """Recursive descent. ``tokens``: what is left, the next one last."""
 
     def __init__(self, tokens: list[str]) -> None:
