@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     )
     from rksc_tot.core.tree import Node, ReasoningTree
     from rksc_tot.core.version import __version__
-    from rksc_tot.engine import load_engine
+    from rksc_tot.engine import engine_from, load_engine
     from rksc_tot.engine.base import Sampling
     from rksc_tot.engine.mock.engine import MockEngine
     from rksc_tot.evaluation.calibration.calibrate import calibrate
@@ -100,6 +100,7 @@ __all__ = [
     "calibrate",
     "check_task",
     "compare",
+    "engine_from",
     "function_task",
     "grammar",
     "json_schema",
@@ -152,7 +153,7 @@ _HOME = {
     ),
     "core.tree": ("Node", "ReasoningTree"),
     "core.version": ("__version__",),
-    "engine": ("load_engine",),
+    "engine": ("engine_from", "load_engine"),
     "engine.base": ("Sampling",),
     "engine.mock.engine": ("MockEngine",),
     "evaluation.calibration.calibrate": ("calibrate",),

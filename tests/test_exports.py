@@ -12,7 +12,7 @@ PUBLIC = {
     "MissingExtra", "MockEngine", "ModelLoadError", "Node", "Outcome", "Path", "Problem", "Question", "RKSC",
     "ReasoningTree", "Reject", "Result", "RkscTotError", "Sampling", "Strategy", "Task", "TaskError", "Thinking", "Thought",
     "UnsupportedModel", "Verifier", "VerifierError", "asolve", "asolve_many", "astream", "calibrate", "check_task", "compare",
-    "function_task", "grammar", "json_schema", "load_engine", "prm", "read_results", "regex", "rows_task", "solve",
+    "engine_from", "function_task", "grammar", "json_schema", "load_engine", "prm", "read_results", "regex", "rows_task", "solve",
     "solve_many", "stream", "verifier",
 }  # fmt: skip
 

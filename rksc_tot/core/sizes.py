@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from decimal import Decimal
-from typing import cast
+from typing import Final, Literal, cast
 
 from rksc_tot.core.errors import ConfigError
 from rksc_tot.core.plugins.user_code import shown
@@ -14,6 +14,9 @@ MOST = 1 << 62
 
 OFFLOAD_BUDGET = "1GiB"
 """Default limit of an offload store."""
+
+AUTO: Final = "auto"
+"""The budget that is what the device has left."""
 
 UNITS = {"": 1, "b": 1} | {
     prefix + infix + "b": base ** (n + 1)
@@ -50,3 +53,8 @@ def kv_bytes(size: int | str, called: str = "") -> int:
             hint="give bytes above 0, such as 64MiB, 1.5GiB, 500MB or 67108864",
         )
     return min(found, MOST)
+
+
+def kv_budget(size: int | str, called: str = "") -> int | Literal["auto"]:
+    """A budget of resident KV: ``auto``, or as :func:`kv_bytes` reads it."""
+    return AUTO if isinstance(size, str) and size.strip().lower() == AUTO else kv_bytes(size, called)

@@ -12,7 +12,7 @@ from rksc_tot.cli.options.config_file import Config
 from rksc_tot.cli.options.plugins import FORM, plug_in
 from rksc_tot.cli.options.verbose import Verbose
 from rksc_tot.core.errors import ConfigError
-from rksc_tot.core.sizes import kv_bytes
+from rksc_tot.core.sizes import kv_budget, kv_bytes
 from rksc_tot.engine.transformers_engine.load import DEVICE, DTYPES
 from rksc_tot.engine.transformers_engine.settings import EngineKeywords, EngineSettings
 
@@ -42,12 +42,16 @@ class ModelOptions(CommandOptions):
     model: Annotated[
         str | None, typer.Option(help="A Hub id, a folder or a GGUF file. Default: the embedded model.")
     ] = None
-    device: Annotated[str, typer.Option(help="Where the model runs, such as cpu, cuda or cuda:1.")] = DEVICE
+    device: Annotated[
+        str, typer.Option(help="Where the model runs: cpu, cuda, cuda:1 and so on, or auto: a GPU if there is one.")
+    ] = DEVICE
     dtype: Annotated[str, typer.Option(help=f"Number format of weights and KV: {', '.join(DTYPES)}.")] = DTYPES[0]
     kv_budget: Annotated[
         str,
         typer.Option(
-            "--kv-budget", help="Memory for the KV of all searches, such as 64MiB. When it is full, KV is evicted."
+            "--kv-budget",
+            help="Memory for the KV of all searches, such as 64MiB, or auto: a share of what the device has left. "
+            "When it is full, KV is evicted.",
         ),
     ] = _default("kv_budget")
 
@@ -63,7 +67,7 @@ class ModelOptions(CommandOptions):
         """
         if self.model is not None and not self.model.strip():
             raise ConfigError("--model is empty", hint="name a model, or leave out --model for the embedded one")
-        settings["kv_budget"] = kv_bytes(self.kv_budget, "--kv-budget")
+        settings["kv_budget"] = kv_budget(self.kv_budget, "--kv-budget")
         model = task.default_model if self.model is None and task is not None else self.model
         return model, self.device, self.dtype, EngineSettings(**settings)
 
@@ -120,7 +124,7 @@ class EngineOptions(ModelOptions):
         """
         from rksc_tot.policies.compression.base import COMPRESSION_POLICIES
 
-        kv_bytes(self.kv_budget, "--kv-budget")
+        kv_budget(self.kv_budget, "--kv-budget")
         kv_bytes(self.offload_budget, "--offload-budget")
         importable_here(self.eviction)
         policy = (

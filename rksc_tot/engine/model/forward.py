@@ -57,6 +57,8 @@ class Forward:
 
     def read_weights(self) -> None:
         """Copy the model in its present state. Afterwards route and lens must be set again."""
+        if getattr(self.original, "hf_quantizer", None) is not None:
+            self.plain([0])  # quantised layers may lay out their weights in their first pass
         self.model = copy_of(self.original)
         self.route: Route = "mask"
         self.lens = None
@@ -171,5 +173,6 @@ class Forward:
     @torch.inference_mode()
     def plain(self, ids: list[int]) -> Tensor:
         """Logits ``[len(ids), V]`` of a pass of the original model without a cache, as the reference."""
-        logits: Tensor = self.original(input_ids=torch.tensor([ids], device=self.device), use_cache=False).logits[0]
+        rows = torch.tensor([ids], device=self.original.device)
+        logits: Tensor = self.original(input_ids=rows, use_cache=False).logits[0]
         return logits

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from rksc_tot.cache.arena import Arena
+from rksc_tot.core.errors import UnsupportedModel
 from rksc_tot.engine.attention.plan import Block
 from rksc_tot.engine.model.forward import Forward
 
@@ -23,6 +24,27 @@ def bytes_per_token(forward: Forward, arena: Arena) -> int:
 def vocabulary_size(embeddings: Any) -> int:
     """Size of the model's vocabulary."""
     return int(embeddings.weight.shape[0])
+
+
+def check_weights_place(model: PreTrainedModel) -> None:
+    """Refuse a model whose weights are not all on one device.
+
+    Raises
+    ------
+    UnsupportedModel
+        If they are on several devices, or accelerate moves them to the device for each layer.
+    """
+    places = sorted({str(weight.device) for weight in model.parameters()})
+    if "meta" in places:
+        raise UnsupportedModel(
+            "accelerate keeps part of this model's weights elsewhere (on the meta device) and brings them for each layer",
+            hint="load the whole model on one device, or a quantised one that fits",
+        )
+    if len(places) > 1:
+        raise UnsupportedModel(
+            f"the weights are on {', '.join(places)}, but the plan of a pass and the index of its KV are on one device",
+            hint="load the model on one device: device instead of device_map, or a quantised model that fits",
+        )
 
 
 def eos_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:

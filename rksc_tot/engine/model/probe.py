@@ -122,10 +122,17 @@ def examine(forward: Forward) -> Capabilities:
         notes.append(f"{route} route: {tolerance.describe(difference)}")
     raise UnsupportedModel(
         f"this model does not decode a tree as it decodes a sequence ({'; '.join(notes)})",
-        hint="try float32, which rounds less"
-        if ran and not tolerance.single
-        else "use a model with full or sliding-window attention and position ids",
+        hint=_advice(forward, rounds=ran and not tolerance.single),
     )
+
+
+def _advice(forward: Forward, rounds: bool) -> str:
+    """What to do about a model that is refused. ``rounds``: whether it may only round too much."""
+    if getattr(forward.original, "hf_quantizer", None) is not None:
+        return "quantised activations depend on the other rows of a pass: use a checkpoint with quantised weights only"
+    if rounds:
+        return "try float32, which rounds less"
+    return "use a model with full or sliding-window attention and position ids"
 
 
 def _open_layers(forward: Forward, paths: Paths, plain: list[Tensor], tolerance: Tolerance) -> int:

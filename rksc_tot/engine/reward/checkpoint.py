@@ -30,7 +30,7 @@ class Checkpoint:
     folder
         It holds config.json, weights as safetensors, and the tokenizer.
     dtype
-        Number format of the loaded weights.
+        Number format of the loaded weights; None: that of the checkpoint.
     trust_remote_code
         Whether code that comes with the model may run.
 
@@ -40,13 +40,15 @@ class Checkpoint:
         If the folder holds no such model.
     """
 
-    def __init__(self, folder: str | os.PathLike[str], dtype: torch.dtype, trust_remote_code: bool = False) -> None:
+    def __init__(
+        self, folder: str | os.PathLike[str], dtype: torch.dtype | None, trust_remote_code: bool = False
+    ) -> None:
         self.folder = Path(folder)
-        self.dtype = dtype
         self._options = {"trust_remote_code": True} if trust_remote_code else {}
         if not (self.folder / "config.json").is_file():
             raise self.error("there is no config.json", "give the folder of a reward model")
         self.config: Any = self._loaded(AutoConfig)
+        self.dtype = dtype or self.config.dtype or torch.float32
         self.weights = self._weights()
 
     @property

@@ -21,7 +21,7 @@ from rksc_tot.engine.reward.label_pair import LabelPair, LabelTurns
 from rksc_tot.engine.reward.outcome import OutcomeModel
 from rksc_tot.engine.reward.step_marker import StepMarker
 from rksc_tot.engine.reward.token_classes import TokenClasses, ValueHead
-from rksc_tot.engine.transformers_engine.load import DEVICE, DTYPES
+from rksc_tot.engine.transformers_engine.load import DEVICE, DTYPES, device_of
 from rksc_tot.engine.transformers_engine.settings import EngineKeywords, EngineSettings
 
 if TYPE_CHECKING:
@@ -70,12 +70,13 @@ def load_reward_engine(
     settings = EngineSettings(**changes)
     if dtype not in DTYPES:
         raise ConfigError(f"dtype {dtype!r} is unknown", hint=f"use one of {', '.join(DTYPES)}")
-    checkpoint = Checkpoint(folder, getattr(torch, dtype), trust_remote_code)
+    place = device_of(device)
+    checkpoint = Checkpoint(folder, None if dtype == "auto" else getattr(torch, dtype), trust_remote_code)
     found = _kind(checkpoint, kind)
     layout = found(checkpoint, marker)
     model = layout.model().eval()
     try:
-        model = model.to(device)
+        model = model.to(place)
     except Exception as error:  # torch raises AssertionError, RuntimeError, NotImplementedError …
         raise ConfigError(f"device {device!r} cannot be used: {error}", hint="use cpu") from error
     _check(model, checkpoint)

@@ -12,12 +12,14 @@ from rksc_tot.cache.offload.store import OffloadStore
 from rksc_tot.cache.prefix_tree import PrefixTree
 from rksc_tot.cache.slot_pool import SharedKVBudget, SlotPool
 from rksc_tot.core.errors import ConfigError, EngineError
+from rksc_tot.core.sizes import AUTO
 from rksc_tot.engine.kv.choose_compressor import compressor_for, measure_attention
+from rksc_tot.engine.kv.free_memory import automatic_budget
 from rksc_tot.engine.kv.offloading import Restorer
 from rksc_tot.engine.kv.speculation import DraftCopies
 from rksc_tot.engine.kv.tree_compressor import TreeCompressor
 from rksc_tot.engine.model.forward import Forward
-from rksc_tot.engine.model.info import bytes_per_token
+from rksc_tot.engine.model.info import bytes_per_token, check_weights_place
 from rksc_tot.engine.model.probe import Capabilities, examine, probe
 from rksc_tot.engine.model.process_tuning import keep_freed_memory
 from rksc_tot.engine.scheduler.scheduler import Scheduler
@@ -61,16 +63,17 @@ def build(model: PreTrainedModel, name: str, settings: EngineSettings) -> Engine
     Raises
     ------
     UnsupportedModel
-        If trees decode differently on this model than plain forward passes.
+        If trees decode differently on this model than plain forward passes, or its weights are not on one device.
     ConfigError
         If a setting does not fit this model.
     """
+    check_weights_place(model)
     if model.device.type == "cpu":
         keep_freed_memory()
     arena = Arena(1 << 62)
     forward, capabilities = probe(model, arena, packed=settings.pack)
     size = bytes_per_token(forward, arena)
-    budget = settings.kv_budget
+    budget = automatic_budget(forward.device) if settings.kv_budget == AUTO else settings.kv_budget
     shared = budget if isinstance(budget, SharedKVBudget) else None
     arena.limit = _tokens(budget.most if isinstance(budget, SharedKVBudget) else budget, size, "a KV budget")
     if settings.eviction.heeds_attention:

@@ -19,7 +19,7 @@ from rksc_tot.cache.slot_pool import SharedKVBudget
 from rksc_tot.core.errors import ConfigError
 from rksc_tot.core.plugins.settings import Settings
 from rksc_tot.core.plugins.user_code import shown
-from rksc_tot.core.sizes import OFFLOAD_BUDGET, kv_bytes
+from rksc_tot.core.sizes import AUTO, OFFLOAD_BUDGET, kv_budget, kv_bytes
 from rksc_tot.policies.compression.base import CompressionPolicy, compression_policy
 from rksc_tot.policies.compression.lossless import Lossless, lossless_settings
 from rksc_tot.policies.eviction.base import EvictionPolicy, eviction_policy
@@ -53,6 +53,7 @@ class EngineSettings(Settings):
     ----------
     kv_budget
         Bytes of KV that may be resident, prompts included, or a text such as ``64MiB``. Never exceeded, not even by one token.
+        ``auto``: a share of what the device has left when the engine is made, 0.8 on a GPU and 0.5 on a CPU.
         A :class:`~rksc_tot.cache.slot_pool.SharedKVBudget` limits the KV of several engines together.
     eviction
         The order of eviction: ``rsbcm``, ``lru``, ``lfu``, ``random``, ``none``, or a policy of your own
@@ -89,7 +90,7 @@ class EngineSettings(Settings):
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
     kind: ClassVar[str] = "engine"
-    kv_budget: int | SharedKVBudget = Field("1GiB", validate_default=True)
+    kv_budget: int | SharedKVBudget | Literal["auto"] = Field("1GiB", validate_default=True)
     eviction: Annotated[EvictionPolicy, BeforeValidator(eviction_policy)] = Field("rsbcm", validate_default=True)
     compress: Annotated[CompressionPolicy | None, BeforeValidator(compression_policy)] = None
     lossless: Lossless | Literal[False] = False
@@ -113,9 +114,11 @@ class EngineSettings(Settings):
 
     @field_validator("kv_budget", "offload_budget", mode="before")
     @classmethod
-    def _in_bytes(cls, given: int | str | SharedKVBudget, info: ValidationInfo) -> int | SharedKVBudget:
+    def _in_bytes(cls, given: int | str | SharedKVBudget, info: ValidationInfo) -> int | SharedKVBudget | str:
         if isinstance(given, SharedKVBudget):
             return given
+        if info.field_name == "kv_budget":
+            return kv_budget(given, "kv_budget")
         size = kv_bytes(given, str(info.field_name))
         if info.field_name == "offload_budget" and size != kv_bytes(OFFLOAD_BUDGET):
             _needs_offload(info, given)
@@ -138,6 +141,15 @@ class EngineSettings(Settings):
         if given is not None:
             _needs_offload(info, given)
         return given
+
+    @model_validator(mode="after")
+    def _can_be_repeated(self) -> Self:
+        if self.lossy and self.kv_budget == AUTO:
+            raise ConfigError(
+                "kv_budget is 'auto', which differs between runs, and results from compressed KV depend on it",
+                hint="set kv_budget to a size",
+            )
+        return self
 
     @model_validator(mode="after")
     def _can_be_opened(self) -> Self:

@@ -148,7 +148,10 @@ def test_masked_draws_beside_others_change_no_draw():
     ]
     together = sample(Logits(table), [draws for pair in zip(masked, plain, strict=True) for draws in pair])
     assert [found[1::2] for found in together] == [*sample(Logits(table), plain)]
-    assert [found[::2] for found in together] == [*sample(Logits(table), masked)]
+    for wanted, tokens, logprobs in zip(masked, together[0][::2], together[1][::2], strict=True):
+        for at, (row, mask) in enumerate(zip(wanted.rows, wanted.masks, strict=True)):
+            alone = Draws([row], wanted.uniforms[at : at + 1], wanted.sampling, [mask])
+            assert sample(Logits(table), [alone]) == ([[tokens[at]]], [[logprobs[at]]])
 
 
 def test_the_mass_of_a_mask_is_the_probability_of_its_tokens():
