@@ -11,6 +11,7 @@ from rksc_tot.verifiers.language_model.lm_value import LMValue
 from rksc_tot.verifiers.language_model.lm_vote import LMVote
 from rksc_tot.verifiers.language_model.recompute import Recompute
 from rksc_tot.verifiers.likelihood import Likelihood
+from rksc_tot.verifiers.probe import LinearProbe
 from rksc_tot.verifiers.random import RandomScores
 from rksc_tot.verifiers.reward_model.prm import PRM, prm
 
@@ -24,6 +25,7 @@ __all__ = [
     "LMValue",
     "LMVote",
     "Likelihood",
+    "LinearProbe",
     "OutcomeCheck",
     "PathView",
     "RandomScores",

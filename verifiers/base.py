@@ -16,7 +16,7 @@ from rksc_tot.core.errors import ContextOverflow, VerifierError
 from rksc_tot.core.plugins.registry import Registry
 from rksc_tot.core.plugins.settings import Settings
 from rksc_tot.core.plugins.user_code import UserCodeError
-from rksc_tot.core.task import Path, Question
+from rksc_tot.core.task import Path, Question, Task
 from rksc_tot.core.tree import Node
 from rksc_tot.engine.base import Engine, LabelRequest, LabelScores, Reader
 from rksc_tot.search import Search
@@ -66,12 +66,14 @@ class Verifier(Settings):
 
     * ``name``: the name in messages and reports.
     * ``free``: whether scores need no forward pass, so that they do not count as verifier calls.
+    * ``reads_states``: whether it reads the hidden states at the ends of thoughts, so that the engine must keep them.
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
     kind = "verifier"
     name: str = ""
     free: ClassVar[bool] = False
+    reads_states: ClassVar[bool] = False
 
     async def score(self, search: Search, nodes: Sequence[Node]) -> Sequence[Score]:
         """One entry for each node, in order.
@@ -92,6 +94,9 @@ class Verifier(Settings):
         Skipped siblings (:mod:`rksc_tot.policies.early_exit.cgee`) get a score between the two.
         """
         return None
+
+    def check(self, engine: Engine, task: Task) -> None:
+        """Check before a search that the verifier fits model and task. Raises ConfigError if it does not."""
 
     def reader(self, engine: Engine) -> Reader:
         """The engine that answers its label requests: that of the search, unless the verifier has its own."""
@@ -170,6 +175,7 @@ VERIFIERS: Registry[Verifier] = Registry(
         "lm_vote": "rksc_tot.verifiers.language_model.lm_vote:LMVote",
         "outcome": "rksc_tot.verifiers.checks.outcome:OutcomeCheck",
         "prm": "rksc_tot.verifiers.reward_model.prm:PRM",
+        "probe": "rksc_tot.verifiers.probe:LinearProbe",
         "random": "rksc_tot.verifiers.random:RandomScores",
         "recompute": "rksc_tot.verifiers.language_model.recompute:Recompute",
         "unit_tests": "rksc_tot.verifiers.checks.unit_tests:UnitTests",

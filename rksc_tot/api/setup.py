@@ -59,11 +59,14 @@ class Setup:
         task = _task(task)
         engine = _of_kind(Engine, engine, "engine", "load_engine() returns one")  # type: ignore[type-abstract]
         _check_compression(engine, task)
+        chosen = None if verifier is None else verifier_of(verifier)
+        if chosen is not None:
+            chosen.check(engine, task)
         return cls(
             task,
             engine,
             _strategy(strategy, task),
-            None if verifier is None else verifier_of(verifier),
+            chosen,
             budget_of(budget),
             seed,
             None if rksc is None else _of_kind(RKSC, rksc, "rksc", "such as RKSC(calibration='embedded')").loaded(),

@@ -63,6 +63,11 @@ class Scorer(Protocol[S_contra]):
         """Whether scores need no forward pass, so that they do not count as verifier calls."""
         ...
 
+    @property
+    def reads_states(self) -> bool:
+        """Whether it reads the hidden states at the ends of thoughts, so that the engine must keep them."""
+        ...
+
     def bounds(self, search: S_contra, node: Node) -> tuple[float, float] | None:
         """The lowest and highest score that a node can get, None if unknown."""
         ...

@@ -99,7 +99,7 @@ class Search:
         self._answers = Answers(task, problem, self.tree)
         self.expander = Expander(
             task, problem, engine, self.tree, self.limits, self._answers, self._names,
-            sampling or sampling_of(task, {}), self._approximations, self._events.send,
+            sampling or sampling_of(task, {}), verifier.reads_states, self._approximations, self._events.send,
         )  # fmt: skip
         self._scoring = Scoring(self, verifier, engine, self.tree, self.limits, self._approximations, self._events.send)
         root = self.tree.add()

@@ -1,9 +1,9 @@
-"""The command ``rksc-tot fit``: fits the parameters of a compression policy and writes them to a file."""
+"""The command ``rksc-tot fit``: fits a compression policy or a probe to a model and a task, and writes it to a file."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -14,12 +14,12 @@ from rksc_tot.cli.options.groups import grouped
 from rksc_tot.cli.options.search import ProblemOptions, StrategyOptions
 from rksc_tot.cli.output import check_writable
 
-fit = typer.Typer(help="Fit a compression policy to a model and a task.", no_args_is_help=True)
+fit = typer.Typer(help="Fit a compression policy or a probe to a model and a task.", no_args_is_help=True)
 
 
 @fit.callback()
 def _policies() -> None:
-    """Fit a compression policy to a model and a task."""
+    """Fit a compression policy or a probe to a model and a task."""
 
 
 @fit.command(cls=ProblemCommand)
@@ -72,5 +72,62 @@ def arborkv(
                 )
             else:
                 Console().print(fit_report(found))
+        if not as_json:
+            Console().print(f"written to {out}", markup=False)
+
+
+@fit.command(cls=ProblemCommand)
+@grouped
+def probe(
+    task: Annotated[str, typer.Argument(help="A name from `rksc-tot tasks`, or your own as module:attribute.")],
+    source: ProblemOptions,
+    model: ModelOptions,
+    labels: Annotated[
+        Literal["rollouts", "checker"],
+        typer.Option(
+            help="Label thoughts by the share of right answers below them, by the task's check; or by the task's exact solver."
+        ),
+    ] = "rollouts",
+    k: Annotated[int, typer.Option(min=1, help="Thoughts below a node.")] = 16,
+    width: Annotated[int, typer.Option(min=1, help="Nodes of a level that get thoughts.")] = 8,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of every random choice.")] = 0,
+    out: Annotated[Path, typer.Option(help="The file to write.")] = Path("probe.json"),
+    concurrency: Annotated[int, typer.Option(min=1, help="Problems at the same time.")] = 8,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """Fit a probe: a linear head on hidden states that says whether a thought leads to a right answer.
+
+    The file is for `rksc-tot solve --verifier probe:file=FILE`. The layer is chosen on a quarter of the problems.
+
+    Exit codes: 0 the probe was fitted; 1 an error; 2 wrong usage, or too little to learn from.
+    """
+    with one_sentence(debug):
+        from rich.console import Console
+
+        from rksc_tot.cli.engine import open_engine
+        from rksc_tot.cli.output import progress
+        from rksc_tot.evaluation.probe.fit import fit_probe
+        from rksc_tot.tasks import load_task
+        from rksc_tot.views.terminal.fits.probe import probe_report
+
+        importable_here(task)
+        chosen = load_task(task)
+        check_writable(out)
+        problems = source.load(seed)
+        engine = open_engine(*model.arguments())
+        try:
+            with progress(len(problems), not as_json) as on_problem:
+                found = fit_probe(
+                    chosen, problems, engine=engine, labels=labels, k=k, width=width, seed=seed,
+                    concurrency=concurrency, on_problem=on_problem,
+                )  # fmt: skip
+        finally:
+            engine.close()
+        if as_json:
+            print(found.model_dump_json())
+        else:
+            Console().print(probe_report(found))
+        found.save(out)
         if not as_json:
             Console().print(f"written to {out}", markup=False)

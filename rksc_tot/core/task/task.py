@@ -210,6 +210,10 @@ class Task:
         """Whether an answer is right, None if the task cannot tell. Only reports call it, never strategies."""
         return None
 
+    def promising(self, problem: Any, path: Path) -> bool | None:
+        """Whether a path can still end in a right answer, None if the task cannot tell. Only fits call it, never strategies."""
+        return None
+
     def state_key(self, problem: Any, path: Path) -> Hashable | None:
         """A key of the state. Paths with equal keys become one node, whose ``count`` grows. None: not merged."""
         return None

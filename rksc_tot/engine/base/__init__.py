@@ -14,6 +14,7 @@ from rksc_tot.engine.base.engine import (
     PromptReuseVerdict,
     Reader,
     SharingEngine,
+    StatesEngine,
     ThinkingEngine,
 )
 from rksc_tot.engine.base.requests import (
@@ -44,6 +45,7 @@ __all__ = [
     "Reader",
     "Sampling",
     "SharingEngine",
+    "StatesEngine",
     "ThinkingEngine",
     "ThinkingFormat",
     "Usage",

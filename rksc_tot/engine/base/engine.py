@@ -160,6 +160,19 @@ class SharingEngine(Engine, Protocol):
 
 
 @runtime_checkable
+class StatesEngine(Engine, Protocol):
+    """An engine that keeps the hidden states at the ends of thoughts."""
+
+    def hidden_state(self, handle: Any, layer: int) -> Sequence[float] | None:
+        """The hidden state ``[H]`` after a decoder layer, counted from 1, of the row that predicts the last token of a thought.
+
+        None for a path that does not end with a thought generated with ``states``, or if the model allows no reads between its
+        layers.
+        """
+        ...
+
+
+@runtime_checkable
 class CompressingEngine(Engine, Protocol):
     """An engine that may compress the KV of a path."""
 

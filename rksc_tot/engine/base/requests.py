@@ -61,7 +61,7 @@ class GenerateRequest:
     suffix
         Appended to the path before generating (proposals). No KV of such a reply is kept, and completions have no handle.
     states
-        Whether to keep the hidden states that :meth:`SharingEngine.similarity` compares.
+        Whether to keep hidden states at the ends of completions, see :meth:`StatesEngine.hidden_state`.
     rivals
         The rule by which a finished branch ends branches that still run. They finish as ``rival``.
     verifying

@@ -160,6 +160,14 @@ class TransformersEngine(KVEngine):
         own, found = handle.states, [other.states for other in others]
         return [None if own is None or states is None else sigma(own, states, alpha) for states in found]
 
+    def hidden_state(self, handle: KVHandle, layer: int) -> Sequence[float] | None:
+        """The hidden state at the end of a thought (see :class:`~rksc_tot.engine.base.StatesEngine`)."""
+        self._check(handle)
+        if not 1 <= layer <= self.layers or handle.states is None:
+            return None
+        state: list[float] = handle.states[layer - 1].float().tolist()
+        return state
+
     async def open_variant(
         self, prompt: Prompt, reference: KVHandle, rule: PromptReuse, account: Account, key: int = 0
     ) -> tuple[KVHandle, PromptReuseVerdict]:

@@ -28,6 +28,8 @@ class Expander:
         Of the search.
     names : tuple
         Seed and problem: the beginning of every random stream's name.
+    states : bool
+        Whether the verifier reads the hidden states at the ends of thoughts.
     emit : callable
         Called with the kind and the fields of every event.
 
@@ -47,6 +49,7 @@ class Expander:
         answers: Answers,
         names: tuple[object, ...],
         sampling: Sampling,
+        states: bool,
         approximations: Approximations,
         emit: Callable[..., None],
     ) -> None:
@@ -54,7 +57,7 @@ class Expander:
         self._approximations = approximations
         self.closer = closer = Closer(task, problem, engine, names)
         self.generator = ThoughtGenerator(
-            task, problem, engine, limits.account, sampling, names, closer, approximations
+            task, problem, engine, limits.account, sampling, names, closer, approximations, states
         )
         self.observer = Observer(task, problem, tree, limits)
         self.builder = TreeBuilder(

@@ -91,6 +91,8 @@ class ThoughtGenerator:
         The nodes that are closed instead of expanded.
     approximations : Approximations
         Prompt variants for the first thoughts, merging of similar siblings, and rival stop.
+    states : bool
+        Whether the verifier reads the hidden states at the ends of thoughts.
     """
 
     task: Task
@@ -101,6 +103,7 @@ class ThoughtGenerator:
     names: tuple[object, ...]
     closer: Closer
     approximations: Approximations
+    states: bool
     _blocks: ThinkingBlocks | None = field(default=None, init=False)
 
     def open(self, prompt: Prompt) -> Any:
@@ -213,7 +216,7 @@ class ThoughtGenerator:
             skip_blank=boundary.skip_blank,
             rule=None if proposing else boundary.rule,
             suffix=suffix,
-            states=self.approximations.sibling_merging is not None and not proposing,
+            states=not proposing and (self.states or self.approximations.sibling_merging is not None),
             rivals=None if proposing or early_exit is None else early_exit.rivals(node),
             constraint=constraint,
         )

@@ -127,6 +127,10 @@ class Game24(Task):
             return False
         return value == GOAL and sorted(used) == sorted(problem)
 
+    def promising(self, problem: State, path: Path) -> bool:
+        """Whether 24 can be made from the numbers left."""
+        return reachable(path.state if path else problem, GOAL)
+
     def state_key(self, problem: State, path: Path) -> Hashable | None:
         """The numbers left: paths with equal numbers left share a state. None in role ``solve``."""
         return path.state if self.role == "steps" else None

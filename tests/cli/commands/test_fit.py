@@ -11,9 +11,11 @@ from rksc_tot.cli.exits import USAGE
 from rksc_tot.engine.transformers_engine.settings import EngineSettings
 from rksc_tot.evaluation.arborkv import fit as arborkv
 from rksc_tot.evaluation.arborkv.fit import MEASURING, Feature
+from rksc_tot.evaluation.probe import fit as probe
 from rksc_tot.policies.compression.arborkv import ArborKV
 from rksc_tot.policies.compression.arborkv_fit import ArborFit
 from rksc_tot.strategies import BFS
+from rksc_tot.verifiers.probe import ProbeFit
 from tests.game24_player import player
 
 PUZZLES = ["4 5 6 10", "1 2 7 8", "4 5 9 9", "3 9 12 13"]
@@ -155,3 +157,26 @@ def test_the_engine_of_a_fit_has_the_measuring_policy(monkeypatch):
     settings = EngineSettings(kv_budget=2 << 30, compress=MEASURING)
     assert (model, device, dtype, memory) == (None, "cuda", "float32", settings)
     assert ArborKV(rehydrate=False) == MEASURING
+
+
+def test_a_probe_is_fitted_shown_and_written(monkeypatch):
+    asked = []
+    fit = ProbeFit.load("embedded")
+
+    def fit_probe(task, problems, **options):
+        asked.append((task.name, problems, options["labels"], options["k"], options["width"], options["seed"]))
+        return fit
+
+    monkeypatch.setattr("rksc_tot.cli.engine.open_engine", lambda *_: player())
+    monkeypatch.setattr(probe, "fit_probe", fit_probe)
+    done = run("fit", "probe", "game24", *PUZZLES, "--labels", "checker", "--k", 9, "--width", 3, "--seed", 2)
+    assert done.exit_code == 0, done.output
+    assert asked == [("game24", PUZZLES, "checker", 9, 3, 2)]
+    said = " ".join(done.stdout.split())
+    for part in ("other depths", f"{fit.heads[0].auc[0]:.3f}", f"{fit.thoughts} thoughts", "labelled by checker"):
+        assert part in said
+    assert ProbeFit.load("probe.json") == fit
+    done = run("fit", "probe", "game24", *PUZZLES, "--json")
+    assert ProbeFit.model_validate_json(done.stdout) == fit
+    assert asked[-1][2] == "rollouts"
+    assert run("fit", "probe", "game24", "1 2 3 4", "--labels", "guess").exit_code == USAGE
