@@ -69,7 +69,7 @@ async def grow(search: Search, k: int, width: int) -> set[int]:
     while level:
         grown |= {node.id for node in level}
         children = await search.expand(level, k, merge=False)
-        going = [node for node in children if not node.finished and node.depth < search.max_depth]
+        going = [node for node in children if not node.finished and node.depth < search.task.max_thoughts]
         rng = random.Random(stream_key(search.seed, str(search.problem), "probe", going[0].depth if going else 0))
         level = rng.sample(going, min(width, len(going)))
     return grown
@@ -79,7 +79,7 @@ def _by_rollouts(search: Search, grown: set[int]) -> list[tuple[Node, float]]:
     values: dict[int, float] = {}
     for node in reversed([*search.tree]):
         children = [child for child in search.tree.children(node) if child.id in values]
-        if node.finished or node.depth == search.max_depth:
+        if node.finished or node.depth == search.task.max_thoughts:
             answer = search.answer(node) if node.finished else None
             right = None if answer is None else read_verdict(search.task, search.problem, answer)[0]
             if answer is not None and right is None:

@@ -148,7 +148,7 @@ def _head(depth: int | None, states: NDArray[np.float32], y: NDArray[Any], held_
     for layer in layers:
         weight, _ = fit_logistic(states[~held_out, layer].astype(np.float64), y[~held_out])
         auc.append(separation((states[held_out, layer] @ weight).tolist(), y[held_out] >= 0.5))
-    best = max(layers, key=lambda layer: auc[layer] if auc[layer] is not None else -1.0)
+    best = max(layers, key=lambda layer: -1.0 if (value := auc[layer]) is None else value)
     weight, offset = fit_logistic(states[:, best].astype(np.float64), y)
     rounded = tuple(float(f"{w:.6g}") for w in weight)
     return ProbeHead(depth=depth, layer=best + 1, weight=rounded, offset=offset, auc=tuple(auc))
