@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rksc_tot.api.result import Result
     from rksc_tot.api.solve import asolve, astream, solve, stream
     from rksc_tot.api.solve_many import asolve_many, solve_many
+    from rksc_tot.cache.slot_pool import SharedKVBudget
     from rksc_tot.core.budget import Budget
     from rksc_tot.core.errors import (
         CacheError,
@@ -85,6 +86,7 @@ __all__ = [
     "Result",
     "RkscTotError",
     "Sampling",
+    "SharedKVBudget",
     "Strategy",
     "Task",
     "TaskError",
@@ -122,6 +124,7 @@ _HOME = {
     "api.result": ("Result",),
     "api.solve": ("asolve", "astream", "solve", "stream"),
     "api.solve_many": ("asolve_many", "solve_many"),
+    "cache.slot_pool": ("SharedKVBudget",),
     "core.budget": ("Budget",),
     "core.errors": (
         "CacheError",

@@ -61,7 +61,7 @@ class PRM(Verifier):
     dtype, device, trust_remote_code
         As in :func:`rksc_tot.load_engine`.
     kv_budget
-        As in :func:`rksc_tot.load_engine`. A :class:`~rksc_tot.cache.slot_pool.SharedKVBudget` that the other engine has as well
+        As in :func:`rksc_tot.load_engine`. A :class:`~rksc_tot.SharedKVBudget` that the other engine has as well
         limits the KV of both together.
     """
 
@@ -186,12 +186,14 @@ class PRM(Verifier):
             return found
         try:
             with calling_user_code("problem"):
-                text: object = last_words(search.prompt) if self.problem is None else self.problem(search.problem)
+                text: object = (
+                    last_words(search.prompt).strip() if self.problem is None else self.problem(search.problem)
+                )
         except UserCodeError as raised:
             return self.failure(search.root, raised)
         if not isinstance(text, str) or not text.strip():
             return self.failure(search.root, f"the problem's text is {shown(text)}", "give it with the setting problem")
-        made = self._paths[search] = StepPaths(self.load(), text.strip())
+        made = self._paths[search] = StepPaths(self.load(), text)
         return made
 
     def _loaded(self) -> RewardEngine:
