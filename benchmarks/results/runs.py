@@ -50,7 +50,7 @@ def all_runs(
     yield benchmark("cgee", *from_csv)
     yield benchmark("memory", *(["--trees", str(trees)] if trees else []))
     yield benchmark("pressure", *from_csv)
-    for name in ("labels", "peers", "cgee", "prompt_reuse", "pressure"):
+    for name in ("labels", "peers", "cgee", "prompt_reuse", "pressure", "verifiers"):
         yield from on_models(name)
     if own_rows:
         yield from on_models("own_task", "--rows", str(own_rows))

@@ -64,7 +64,7 @@ class Recompute(Verifier):
     """
 
     name: str = "recompute"
-    prompt: str = "\nCompute {work} again. Reply with the number only: "
+    prompt: str = "\nCompute {work}. Reply with the number only: "
     of: Literal["thought", "parent"] = "parent"
     compare: Literal["value", "question"] = "value"
     question: str = (

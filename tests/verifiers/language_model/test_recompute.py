@@ -14,7 +14,7 @@ from rksc_tot.search import Search
 from rksc_tot.verifiers import Recompute
 from rksc_tot.verifiers.language_model.recompute import equations, same_number, value_in
 
-ASKED = re.compile(r"Compute ([\d,]+) \+ ([\d,]+) again")
+ASKED = re.compile(r"Compute ([\d,]+) \+ ([\d,]+)\. Reply")
 
 
 def adder(*thoughts):
@@ -62,7 +62,7 @@ async def test_after_the_parent_the_model_does_not_see_the_stated_value():
 
     [node] = await scored(make_search(Recompute(), writer), 1)
     assert node.score == 0.0
-    assert seen[-1] == "go\n\nCompute 17 + 5 again. Reply with the number only: "
+    assert seen[-1] == "go\n\nCompute 17 + 5. Reply with the number only: "
 
 
 async def test_the_worst_of_the_last_claims_counts():
@@ -78,7 +78,7 @@ async def test_without_a_claim_or_a_number_in_the_reply_the_score_is_unclear_and
     search = make_search(Recompute(unclear=0.3), adder("it is easy"))
     assert [node.score for node in await scored(search, 1)] == [0.3]
     assert (search.ledger.abstentions, search.ledger.verifier_tokens) == (0, 0)
-    prose = make_search(Recompute(unclear=0.3), lambda text, rng: "I cannot\n" if "again" in text else "1 + 1 = 2\n")
+    prose = make_search(Recompute(unclear=0.3), lambda text, rng: "I cannot\n" if "Reply" in text else "1 + 1 = 2\n")
     assert [node.score for node in await scored(prose, 1)] == [0.3]
     assert prose.ledger.abstentions == 1
 
