@@ -36,7 +36,7 @@ from rksc_tot.strategies import BFS
 from rksc_tot.tasks import load_task
 from rksc_tot.verifiers import Likelihood, LinearProbe, LMValue
 
-K, WIDTH, AT_ONCE = 16, 6, 8
+K, WIDTH, AT_ONCE = 16, 3, 8
 CONTENDERS: dict[str, tuple[Verifier, BFS]] = {
     "probe": (LinearProbe(), BFS(b=5, k=32)),
     "probe_b10": (LinearProbe(), BFS(b=10, k=32)),
