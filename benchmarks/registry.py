@@ -24,7 +24,7 @@ BENCHMARKS = {
     "pressure": "memory.pressure",
     "prm": "quality.prm.main",
     "prm_depth": "speed.prm_depth",
-    "probe": "quality.probe",
+    "probe": "quality.prm.probe",
     "prompt_reuse": "quality.prompt_reuse",
     "roofline": "speed.roofline",
     "sandbox": "quality.sandbox",

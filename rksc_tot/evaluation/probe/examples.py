@@ -23,7 +23,7 @@ from rksc_tot.verifiers.probe import Labels
 
 
 @dataclass(frozen=True)
-class Example:
+class LabelledThought:
     """One thought: its hidden states ``[L, H]`` after each layer, its label, 0..1, and its depth."""
 
     states: NDArray[np.float32]
@@ -45,7 +45,7 @@ class StateReader(Verifier):
 
 async def examples_of(
     task: Task, problem: Any, engine: StatesEngine, labels: Labels, k: int, width: int, seed: int
-) -> list[Example]:
+) -> list[LabelledThought]:
     """Grow a tree of the model's own thoughts, and label them.
 
     Each level is ``k`` thoughts below at most ``width`` random nodes of the level before. With ``rollouts``, the label of a
@@ -57,7 +57,9 @@ async def examples_of(
         grown = await grow(search, k, width)
         found = _by_rollouts(search, grown) if labels == "rollouts" else _by_checker(search)
         return [
-            Example(states, label, node.depth) for node, label in found if (states := _states(engine, node)) is not None
+            LabelledThought(states, label, node.depth)
+            for node, label in found
+            if (states := _states(engine, node)) is not None
         ]
     finally:
         search.close()

@@ -17,7 +17,7 @@ from rksc_tot.core.errors import ConfigError
 from rksc_tot.core.seeds import stream_key
 from rksc_tot.core.task import Task
 from rksc_tot.engine.base import Engine, StatesEngine
-from rksc_tot.evaluation.probe.examples import Example, examples_of
+from rksc_tot.evaluation.probe.examples import LabelledThought, examples_of
 from rksc_tot.evaluation.probe.logistic import fit_logistic
 from rksc_tot.evaluation.problems import refuse_repeats
 from rksc_tot.policies.compression.arborkv_fit import separation
@@ -95,7 +95,7 @@ async def _fit_probe(
     refuse_repeats(chosen, problems)
     gate = asyncio.Semaphore(concurrency)
 
-    async def examples(problem: Any) -> list[Example]:
+    async def examples(problem: Any) -> list[LabelledThought]:
         async with gate:
             try:
                 return await examples_of(chosen, problem, engine, labels, k, width, seed)
@@ -154,7 +154,9 @@ def _head(depth: int | None, states: NDArray[np.float32], y: NDArray[Any], held_
     return ProbeHead(depth=depth, layer=best + 1, weight=rounded, offset=offset, auc=tuple(auc))
 
 
-def _arrays(found: Sequence[Sequence[Example]]) -> tuple[NDArray[np.float32], NDArray[Any], NDArray[Any], NDArray[Any]]:
+def _arrays(
+    found: Sequence[Sequence[LabelledThought]],
+) -> tuple[NDArray[np.float32], NDArray[Any], NDArray[Any], NDArray[Any]]:
     """States ``[n, L, H]``, labels, depths, and the number of each example's problem.
 
     Raises
