@@ -27,7 +27,7 @@ BENCHMARKS = {
     "probe": "quality.prm.probe",
     "prompt_reuse": "quality.prompt_reuse",
     "roofline": "speed.roofline",
-    "sandbox": "quality.sandbox",
+    "sandbox": "tasks.sandbox",
     "scale": "speed.scale",
     "structured": "tasks.structured",
     "thinking": "tasks.thinking",

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.quality.sandbox import ATTACKS, NAME, NAMED, SECRET, Target, aimed, left_behind, search_goes_on
-from benchmarks.quality.sandbox import held as attack_is_held
+from benchmarks.tasks.sandbox import ATTACKS, NAME, NAMED, SECRET, Target, aimed, left_behind, search_goes_on
+from benchmarks.tasks.sandbox import held as attack_is_held
 from rksc_tot.tasks.sandbox import Sandbox
 
 SLOW = {"fork_bomb_of_many", "sleep", "endless_loop"}  # they end at a limit of time
