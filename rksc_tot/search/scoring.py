@@ -148,7 +148,10 @@ class Scoring(Generic[S]):
         self, requests: Sequence[LabelRequest], nodes: Sequence[Node] | None, reader: Reader | None = None
     ) -> list[LabelScores | None]:
         """Answer label questions, see :meth:`Search.label`."""
-        reader = self._reader if reader is None else reader
+        if reader is None or reader is getattr(
+            self._reader, "of", None
+        ):  # a reader that traces answers for the one it wraps
+            reader = self._reader
         account = self._limits.account
         if reader is not self._engine:
             account = Account(account.ledger, deadline=account.deadline)

@@ -65,30 +65,30 @@ class Harvest:
 
 
 class TracingReader:
-    """A reader that traces every label request through all layers, and records the traces."""
+    """A reader that has ``of`` trace every label request through all layers, and records the traces."""
 
     def __init__(self, reader: Reader, harvest: Harvest) -> None:
-        self._reader = reader
+        self.of = reader
         self._harvest = harvest
 
     @property
     def name(self) -> str:
         """As of the reader."""
-        return self._reader.name
+        return self.of.name
 
     @property
     def numerics(self) -> Mapping[str, Any]:
         """As of the reader."""
-        return self._reader.numerics
+        return self.of.numerics
 
     @property
     def layers(self) -> int:
         """As of the reader."""
-        return self._reader.layers
+        return self.of.layers
 
     async def label(self, requests: Sequence[LabelRequest], account: Account) -> Sequence[LabelScores | None]:
         """Label probabilities, read in full with a trace."""
-        replies = await self._reader.label([replace(request, trace=True) for request in requests], account)
+        replies = await self.of.label([replace(request, trace=True) for request in requests], account)
         for request, reply in zip(requests, replies, strict=True):
             if reply is not None and reply.trace is not None:
                 self._harvest.labels.add(request.labels)

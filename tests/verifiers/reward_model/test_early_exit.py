@@ -9,6 +9,7 @@ from rksc_tot import RKSC, MockEngine, solve
 from rksc_tot.core.errors import ConfigError
 from rksc_tot.engine.base import STEP_LABELS, Account, LabelRequest
 from rksc_tot.evaluation.calibration import Calibration
+from rksc_tot.evaluation.calibration.examples import Traced
 from rksc_tot.policies.early_exit.cgee import Margins, VerifySkip
 from rksc_tot.search.approximate.fingerprint import task_fingerprint, weights_of
 from rksc_tot.strategies import BFS
@@ -74,6 +75,15 @@ def traced(engine, steps):
     for handle in handles:
         engine.release(handle)
     return reply.trace
+
+
+def test_every_reading_of_a_calibration_is_traced(reward_model):
+    tracing = Traced(of=reward_model())
+    result = solve(make_task(), PROBLEM, engine=MockEngine(likely), strategy=BFS(b=2, k=3), verifier=tracing)
+    harvest = tracing.harvest(result.tree)
+    assert len(harvest.traces) == result.ledger.verifier_calls > 0
+    assert {len(trace) for trace in harvest.traces} == {LAYERS}
+    assert harvest.labels == {STEP_LABELS}
 
 
 def test_audited_readings_count_in_full(reward_model):
