@@ -1,8 +1,8 @@
-"""The base class and the registry of verifiers.
+"""The base class of verifiers.
 
 For a function of (problem, path), use the decorator ``@verifier``, see :mod:`rksc_tot.verifiers.function`. Write a class if the
-verifier needs the search: its engine, its tree, or several nodes at once. Add it to ``VERIFIERS``, or to the entry-point group
-``rksc_tot.verifiers`` of your package. The contract tests in ``tests/verifiers`` then cover it.
+verifier needs the search: its engine, its tree, or several nodes at once. Add it to ``VERIFIERS`` in ``registry.py``, or to the
+entry-point group ``rksc_tot.verifiers`` of your package. The contract tests in ``tests/verifiers`` then cover it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from typing import Any, ClassVar, TypeVar
 from pydantic import ConfigDict
 
 from rksc_tot.core.errors import ContextOverflow, VerifierError
-from rksc_tot.core.plugins.registry import Registry
 from rksc_tot.core.plugins.settings import Settings
 from rksc_tot.core.plugins.user_code import UserCodeError
 from rksc_tot.core.task import Path, Question, Task
@@ -160,26 +159,3 @@ def label_shares(reply: LabelScores) -> dict[str, float]:
     """The probability of each label and, if it was read, ``outside``."""
     outside = {} if reply.outside is None else {"outside": reply.outside}
     return {**reply.probabilities, **outside}
-
-
-VERIFIERS: Registry[Verifier] = Registry(
-    kind="verifier",
-    base=Verifier,
-    group="rksc_tot.verifiers",
-    built_in={
-        "ensemble": "rksc_tot.verifiers.ensemble:Ensemble",
-        "human": "rksc_tot.verifiers.human:Human",
-        "judge": "rksc_tot.verifiers.language_model.judge:Judge",
-        "likelihood": "rksc_tot.verifiers.likelihood:Likelihood",
-        "lm_value": "rksc_tot.verifiers.language_model.lm_value:LMValue",
-        "lm_vote": "rksc_tot.verifiers.language_model.lm_vote:LMVote",
-        "outcome": "rksc_tot.verifiers.checks.outcome:OutcomeCheck",
-        "prm": "rksc_tot.verifiers.reward_model.prm:PRM",
-        "probe": "rksc_tot.verifiers.probe:LinearProbe",
-        "random": "rksc_tot.verifiers.random:RandomScores",
-        "recompute": "rksc_tot.verifiers.language_model.recompute:Recompute",
-        "unit_tests": "rksc_tot.verifiers.checks.unit_tests:UnitTests",
-    },
-    function_hint="put @verifier above the function",
-    unnamed={"ensemble": "members", "prm": "folder"},
-)

@@ -16,7 +16,8 @@ from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code, sh
 from rksc_tot.core.tree import Node
 from rksc_tot.search import Search
 from rksc_tot.search.scoring import Assessment, Score, assessed
-from rksc_tot.verifiers.base import VERIFIERS, Verifier
+from rksc_tot.verifiers.base import Verifier
+from rksc_tot.verifiers.registry import VERIFIERS
 
 Bounds = tuple[float, float]
 

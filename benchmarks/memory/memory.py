@@ -33,7 +33,7 @@ from benchmarks.common.tree_shapes import Shape, recorded, synthetic
 from rksc_tot.cache.prefix_tree import PrefixTree, Segment
 from rksc_tot.cache.slot_pool import SlotPool
 from rksc_tot.core.errors import CacheError
-from rksc_tot.policies.eviction.base import EVICTION
+from rksc_tot.policies.eviction.registry import EVICTION
 
 POLICIES = ("rsbcm", "lru", "lfu", "random", "none")
 SHARES = (0.25, 0.5, 0.75)

@@ -116,7 +116,8 @@ def default_verifier(task: Task, problem: Any) -> str:
 
 def verifier_of(verifier: Verifier | str) -> Verifier:
     """The verifier, or the installed one of that name. Raises ConfigError if there is none."""
-    from rksc_tot.verifiers.base import VERIFIERS, Verifier
+    from rksc_tot.verifiers.base import Verifier
+    from rksc_tot.verifiers.registry import VERIFIERS
 
     if isinstance(verifier, str):
         return VERIFIERS.make(verifier)
@@ -141,7 +142,8 @@ def _task(task: Task | str) -> Task:
 
 
 def _strategy(strategy: Strategy | str, task: Task) -> Strategy:
-    from rksc_tot.strategies.base import STRATEGIES, Strategy
+    from rksc_tot.strategies.base import Strategy
+    from rksc_tot.strategies.registry import STRATEGIES
 
     if isinstance(strategy, str):
         return STRATEGIES.make(strategy, **strategy_settings_of(task, strategy))

@@ -26,7 +26,7 @@ from rksc_tot.views.terminal.comparison_table import comparison_table
 from rksc_tot.views.terminal.live_tree import LiveTree
 from rksc_tot.views.terminal.pace import Pace
 from rksc_tot.views.terminal.plain_text import one_line
-from rksc_tot.views.terminal.report import report
+from rksc_tot.views.terminal.result_report import report
 from rksc_tot.views.terminal.settings import setting_lines
 
 

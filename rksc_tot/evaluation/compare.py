@@ -12,7 +12,7 @@ from rksc_tot.core.errors import ConfigError, MissingExtra
 from rksc_tot.core.plugins.user_code import shown
 from rksc_tot.core.task import Problem, Task
 from rksc_tot.engine.base import Engine, Sampling
-from rksc_tot.evaluation.comparison import Comparison, Row
+from rksc_tot.evaluation.comparison_rows import Comparison, Row
 from rksc_tot.evaluation.contenders import Contender, choose_contenders, contender_of
 from rksc_tot.tasks import load_task
 from rksc_tot.tasks.rows.task import RowsTask

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from rksc_tot.cache.prefix_tree import PrefixTree
 from rksc_tot.cache.slot_pool import SlotPool
 from rksc_tot.core.errors import CacheError
-from rksc_tot.policies.eviction.base import EVICTION, EvictionCandidate
+from rksc_tot.policies.eviction.base import EvictionCandidate
+from rksc_tot.policies.eviction.registry import EVICTION
 
 
 def path(segment):

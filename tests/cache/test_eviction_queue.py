@@ -11,7 +11,7 @@ from rksc_tot.cache.eviction_queue import EvictionQueue
 from rksc_tot.cache.prefix_tree import PrefixTree
 from rksc_tot.cache.slot_pool import SlotPool
 from rksc_tot.core.errors import CacheError
-from rksc_tot.policies.eviction.base import EVICTION
+from rksc_tot.policies.eviction.registry import EVICTION
 from rksc_tot.policies.eviction.rsbcm import RSBCM
 from tests.cache.reference import Reference, compute
 

@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from rksc_tot.cache.prefix_tree import PrefixTree
 from rksc_tot.cache.slot_pool import SlotPool
 from rksc_tot.core.errors import AccountFull, CacheError
-from rksc_tot.policies.eviction.base import EVICTION
+from rksc_tot.policies.eviction.registry import EVICTION
 from rksc_tot.policies.eviction.rsbcm import RSBCM
 
 ROOM = 12

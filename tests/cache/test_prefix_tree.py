@@ -7,7 +7,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from rksc_tot.cache.prefix_tree import PrefixTree
 from rksc_tot.cache.slot_pool import SlotPool
-from rksc_tot.policies.eviction.base import EVICTION
+from rksc_tot.policies.eviction.registry import EVICTION
 from rksc_tot.policies.eviction.rsbcm import RSBCM
 from tests.cache.reference import Reference, compute
 

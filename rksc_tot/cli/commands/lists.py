@@ -40,6 +40,6 @@ def policies(debug: Debug = False) -> None:
     """List the compression policies, with the settings for --compress."""
     with one_sentence(debug):
         from rksc_tot.cli.output import write_list
-        from rksc_tot.policies.compression.base import COMPRESSION_POLICIES
+        from rksc_tot.policies.compression.registry import COMPRESSION_POLICIES
 
         write_list(COMPRESSION_POLICIES)

@@ -122,7 +122,7 @@ class EngineOptions(ModelOptions):
         ConfigError
             If options are invalid or exclude each other, or the compression policy was fitted to another task.
         """
-        from rksc_tot.policies.compression.base import COMPRESSION_POLICIES
+        from rksc_tot.policies.compression.registry import COMPRESSION_POLICIES
 
         kv_budget(self.kv_budget, "--kv-budget")
         kv_bytes(self.offload_budget, "--offload-budget")

@@ -20,9 +20,11 @@ from rksc_tot.core.errors import ConfigError
 from rksc_tot.core.plugins.settings import Settings
 from rksc_tot.core.plugins.user_code import shown
 from rksc_tot.core.sizes import AUTO, OFFLOAD_BUDGET, kv_budget, kv_bytes
-from rksc_tot.policies.compression.base import CompressionPolicy, compression_policy
+from rksc_tot.policies.compression.base import CompressionPolicy
 from rksc_tot.policies.compression.lossless import Lossless, lossless_settings
-from rksc_tot.policies.eviction.base import EvictionPolicy, eviction_policy
+from rksc_tot.policies.compression.registry import compression_policy
+from rksc_tot.policies.eviction.base import EvictionPolicy
+from rksc_tot.policies.eviction.registry import eviction_policy
 
 if TYPE_CHECKING:
     from rksc_tot.cache.offload.store import OffloadStore

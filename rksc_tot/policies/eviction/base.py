@@ -7,8 +7,6 @@ from typing import ClassVar, NamedTuple
 
 from pydantic import Field
 
-from rksc_tot.core.errors import ConfigError
-from rksc_tot.core.plugins.registry import Registry
 from rksc_tot.core.plugins.settings import Settings
 from rksc_tot.core.seeds import stream_key
 
@@ -106,32 +104,3 @@ class NoEviction(EvictionPolicy):
 
     def order(self, candidate: EvictionCandidate) -> tuple[float, ...]:
         return (candidate.last_used,)
-
-
-EVICTION: Registry[EvictionPolicy] = Registry(
-    kind="eviction policy",
-    base=EvictionPolicy,  # type: ignore[type-abstract]  # plug-ins are made, the base is not
-    group="rksc_tot.eviction",
-    built_in={
-        "rsbcm": "rksc_tot.policies.eviction.rsbcm:RSBCM",
-        "lru": "rksc_tot.policies.eviction.base:LRU",
-        "lfu": "rksc_tot.policies.eviction.base:LFU",
-        "random": "rksc_tot.policies.eviction.base:RandomEviction",
-        "none": "rksc_tot.policies.eviction.base:NoEviction",
-    },
-)
-
-
-def eviction_policy(named: str | EvictionPolicy) -> EvictionPolicy:
-    """The policy of that name with its default settings, or the policy itself.
-
-    Raises
-    ------
-    ConfigError
-        If there is no policy of that name, or ``named`` is neither a name nor a policy.
-    """
-    if isinstance(named, EvictionPolicy):
-        return named
-    if not isinstance(named, str):
-        raise ConfigError(f"eviction is {named!r}", hint=f"name one of {', '.join(EVICTION.names())}")
-    return EVICTION.make(named)

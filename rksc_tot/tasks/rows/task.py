@@ -13,8 +13,8 @@ from rksc_tot.core.task.ends import boundary_of
 from rksc_tot.core.task.task import set_options
 from rksc_tot.tasks.rows.answers import AnswerForm, answer_form
 from rksc_tot.tasks.rows.prompt import RowPrompt, Template, row_prompt
+from rksc_tot.tasks.rows.read_rows import Row, Source, problems_of, read_rows, refuse
 from rksc_tot.tasks.rows.rewards import Reward, reward_for
-from rksc_tot.tasks.rows.rows import Row, Source, problems_of, read_rows, refuse
 
 Messages = Sequence[Mapping[str, str]]
 BRACES = "correct the name, or write {{ and }} for braces"

@@ -6,7 +6,7 @@ import pytest
 
 from rksc_tot.core.plugins import registry
 from rksc_tot.evaluation import choose_contenders
-from rksc_tot.policies.compression.base import COMPRESSION_POLICIES
+from rksc_tot.policies.compression.registry import COMPRESSION_POLICIES
 from rksc_tot.strategies import STRATEGIES
 from rksc_tot.tasks import TASKS
 from rksc_tot.verifiers import VERIFIERS, verifier

@@ -13,8 +13,8 @@ from rksc_tot.cli.options.plugins import plug_in
 from rksc_tot.core.errors import ConfigError
 from rksc_tot.engine.transformers_engine.settings import EngineSettings
 from rksc_tot.policies.compression.arborkv import ArborKV
-from rksc_tot.policies.compression.base import COMPRESSION_POLICIES
 from rksc_tot.policies.compression.random_attention import RandomAttention
+from rksc_tot.policies.compression.registry import COMPRESSION_POLICIES
 from rksc_tot.policies.compression.streaming_llm import Streaming
 from tests.game24_player import player
 

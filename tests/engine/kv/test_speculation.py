@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from rksc_tot.engine.base import Account, Sampling
-from rksc_tot.policies.compression.base import COMPRESSION_POLICIES
 from rksc_tot.policies.compression.lossless import Lossless
 from rksc_tot.policies.compression.random_attention import RandomAttention
+from rksc_tot.policies.compression.registry import COMPRESSION_POLICIES
 from rksc_tot.policies.compression.snapkv import SnapKV
 from rksc_tot.policies.compression.streaming_llm import Streaming
 from tests.engine.kv.lossless import NONSENSE, POLICIES, PROMPTS, ask, grow, held, run, written

@@ -9,8 +9,8 @@ import pytest
 from rksc_tot.core.errors import CacheError
 from rksc_tot.core.seeds import stream_keys
 from rksc_tot.engine.base import Account, GenerateRequest, LabelRequest, Sampling
-from rksc_tot.policies.compression.base import COMPRESSION_POLICIES
 from rksc_tot.policies.compression.lossless import Lossless
+from rksc_tot.policies.compression.registry import COMPRESSION_POLICIES
 from rksc_tot.policies.early_exit.cgee import RivalStop
 from tests.engine.kv.lossless import HOT, POLICIES, PROMPTS, held, run, written
 from tests.seeds import seeds

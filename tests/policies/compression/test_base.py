@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from rksc_tot.core.errors import CacheError, CompressionError, ConfigError
-from rksc_tot.policies.compression.base import COMPRESSION_POLICIES, PathPolicy, View, compression_policy
+from rksc_tot.policies.compression.base import PathPolicy, View
 from rksc_tot.policies.compression.random_attention import RandomAttention
+from rksc_tot.policies.compression.registry import COMPRESSION_POLICIES, compression_policy
 from rksc_tot.policies.compression.selection import chosen, highest, selection_rng
 from rksc_tot.policies.compression.streaming_llm import Streaming
 

@@ -8,15 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rksc_tot.core.errors import ConfigError
-from rksc_tot.policies.compression.base import (
-    COMPRESSION_POLICIES,
-    CompressionPolicy,
-    PathPolicy,
-    ThoughtBlock,
-    TreePolicy,
-    View,
-    compression_policy,
-)
+from rksc_tot.policies.compression.base import CompressionPolicy, PathPolicy, ThoughtBlock, TreePolicy, View
+from rksc_tot.policies.compression.registry import COMPRESSION_POLICIES, compression_policy
 from rksc_tot.policies.compression.selection import chosen, selection_rng
 
 LAYERS, HEADS = 2, 3

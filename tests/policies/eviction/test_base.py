@@ -5,16 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rksc_tot.core.errors import ConfigError
-from rksc_tot.policies.eviction.base import (
-    EVICTION,
-    LFU,
-    LRU,
-    EvictionCandidate,
-    EvictionPolicy,
-    NoEviction,
-    RandomEviction,
-    eviction_policy,
-)
+from rksc_tot.policies.eviction.base import LFU, LRU, EvictionCandidate, EvictionPolicy, NoEviction, RandomEviction
+from rksc_tot.policies.eviction.registry import EVICTION, eviction_policy
 from rksc_tot.policies.eviction.rsbcm import RSBCM
 
 BUILT_IN = {"rsbcm": RSBCM, "lru": LRU, "lfu": LFU, "random": RandomEviction, "none": NoEviction}

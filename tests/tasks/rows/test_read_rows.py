@@ -5,7 +5,7 @@ import json
 import pytest
 
 from rksc_tot.core.errors import ConfigError, MissingExtra
-from rksc_tot.tasks.rows.rows import problems_of, read_rows
+from rksc_tot.tasks.rows.read_rows import problems_of, read_rows
 
 
 def written(tmp_path, name, text):

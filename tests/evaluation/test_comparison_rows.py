@@ -14,7 +14,7 @@ from rksc_tot.core.budget import Budget
 from rksc_tot.core.errors import ConfigError
 from rksc_tot.engine import load_engine
 from rksc_tot.evaluation import Comparison, Row
-from rksc_tot.evaluation.comparison import chains_for
+from rksc_tot.evaluation.comparison_rows import chains_for
 from rksc_tot.evaluation.contenders import EXACT, LINEUPS, Contender, choose_contenders
 from rksc_tot.evaluation.intervals import wilson
 from rksc_tot.evaluation.problems import choose_problems
