@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from benchmarks.results.tables import Figures, interval, mark, number, parts, section, table
+from benchmarks.results.tables import Figures, mark, number, parts, section, table
 
 Found = Mapping[str, Mapping[str, Any]]
 
@@ -111,49 +111,8 @@ def early_exit(found: Found) -> list[str]:
     )  # fmt: skip
 
 
-STRATEGIES = {
-    "cot": "greedy",
-    "self_consistency": "self-consistency",
-    "best_of_n": "best of n",
-    "beam": "beam",
-    "bfs": "BFS",
-    "dfs": "DFS",
-}
-
-
-def own_rows(found: Found) -> list[str]:
-    """Strategy × figure: answered and solved rows of word problems."""
-    lines: list[str] = []
-    for name in found:
-        if name.startswith("own_task-"):
-            lines += _own_rows(name.removeprefix("own_task-"), found[name]["figures"])
-    return lines
-
-
-def _own_rows(model: str, figures: Figures) -> list[str]:
-    measured = {title: name for name, title in STRATEGIES.items() if f"answered.{name}" in figures}
-    columns = {"answered": "answered", "without closing": "answered_without_closing", "solved": "solved"}
-
-    def cell(row: str, column: str) -> str:
-        figure = f"{columns[column]}.{measured[row]}"
-        return interval(figures, figure) if column == "solved" else number(figures.get(figure))
-
-    least = min(figures[f"answered.{name}"] for name in measured.values())
-    below = [STRATEGIES[name] for name in filter(None, figures["below_greedy"].split(", "))]
-    return section(
-        f"{model}, {figures['n']} word problems as rows. *Answered*: share of searches that end with an answer; without closing,"
-        " paths are not asked for it. All strategies but greedy score by likelihood.",
-        table("strategy", list(measured), list(columns), cell),
-        mark("The smallest share answered is", least, least=0.98),
-        f"{' and '.join(below)} solve fewer than greedy."
-        if below
-        else "Every strategy solves at least as many as greedy.",
-    )
-
-
 SECTIONS = (
     ("Does tree search solve more?", solved),
-    ("Do searches on rows of one's own end with an answer?", own_rows),
     ("Is tree decoding exact?", exactness),
     ("Are the probabilities of labels with several tokens exact?", labels),
     ("How many verifier layers does early exit save?", early_exit),

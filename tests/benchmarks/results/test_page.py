@@ -110,3 +110,18 @@ def test_rows_without_cells_are_left_out():
         "|---|---|",
         "| a | 1 |",
     ]
+
+
+def test_the_second_page_says_what_reward_models_miss(docs):
+    figures = {
+        "max_abs_diff": 2e-7,
+        "max_abs_diff_by_kind.outcome": 2e-7,
+        "token_ratio_depth8": 0.15,
+        "layers_saved": 0.86,
+        "exit_error_upper95": 0.015,
+    }
+    keep(docs, "prm", figures=figures)
+    text_of(docs)
+    text = (docs / "results_own_work.md").read_text()
+    assert "| outcome | 2.0e-07 |" in text
+    assert "Error, upper 95 % bound: 0.015 (mark: at most 0.01): **missed**." in text
