@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +17,7 @@ from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoTokeni
 from transformers.utils import logging
 
 from rksc_tot.core.errors import ModelLoadError
+from rksc_tot.core.plugins.user_code import error_text
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -64,7 +67,7 @@ class Checkpoint:
 
     def tensor(self, name: str) -> Tensor:
         """One weight, in the number format of the model."""
-        with safe_open(self.folder / self.weights[name], framework="pt") as file:
+        with self._reading(), safe_open(self.folder / self.weights[name], framework="pt") as file:
             found: Tensor = file.get_tensor(name)
         return found.to(self.dtype)
 
@@ -83,12 +86,21 @@ class Checkpoint:
     def _weights(self) -> dict[str, str]:
         """The file of each weight."""
         if (self.folder / ONE).is_file():
-            with safe_open(self.folder / ONE, framework="pt") as file:
+            with self._reading(), safe_open(self.folder / ONE, framework="pt") as file:
                 return dict.fromkeys(file.keys(), ONE)
         if (self.folder / MANY).is_file():
-            found: dict[str, str] = json.loads((self.folder / MANY).read_text(encoding="utf-8"))["weight_map"]
-            return found
+            with self._reading():
+                found = json.loads((self.folder / MANY).read_text(encoding="utf-8"))["weight_map"]
+                return {str(name): str(file) for name, file in found.items()}
         raise self.error("there are no safetensors weights", "convert the weights; pickled ones are never loaded")
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Raise a ModelLoadError for every error of reading weights or their index."""
+        try:
+            yield
+        except Exception as error:  # safetensors, JSON, a file that is missing, an index without the map …
+            raise self.error(f"its weights cannot be read: {error_text(error)}", "give a whole checkpoint") from error
 
     def _model(self, kind: Any) -> PreTrainedModel:
         model, info = self._loaded(kind, dtype=self.dtype, use_safetensors=True, output_loading_info=True)

@@ -29,7 +29,7 @@ LETTER = r"([A-Ja-j])(?![^\W_])"
 CHOICES = (
     re.compile(rf"(?:answer|option|choice)\b(?:\s+is)?[\s:*(\[{{\"']*{LETTER}", re.IGNORECASE),
     re.compile(r"\(([A-Ja-j])\)|\\boxed\{([A-Ja-j])\}|\*\*([A-J])\b"),
-    re.compile(r"^[\s>*(]*([A-J])(?=[.):*]|\s*$)", re.MULTILINE),
+    re.compile(r"^(?:[^\S\n]|[>*(])*([A-J])(?=[.):*]|[^\S\n]*$)", re.MULTILINE),
     re.compile(r"(?<![^\W_])([B-HJ])(?![^\W_]|')"),
 )
 """Ways to write a choice, the surest first."""
@@ -188,6 +188,9 @@ def answer_form(given: str | re.Pattern[str] | Callable[[str], object]) -> Answe
         If there is no such form.
     """
     if isinstance(given, re.Pattern):
+        pattern: object = given.pattern
+        if not isinstance(pattern, str):
+            raise ConfigError(f"answer {shown(given)} is a pattern of bytes", hint="write one of text, such as r'...'")
         return Matching(given)
     if not isinstance(given, str):
         if callable(given):

@@ -50,7 +50,7 @@ class Template:
 
 
 def field_text(value: object) -> str | None:
-    """The text of a field's value; None if it has none: null, NaN, or an object."""
+    """The text of a field's value; None if it has none: null, NaN, a list or dict with NaN in it, or an object."""
     if isinstance(value, str):
         return value
     if callable(item := getattr(value, "item", None)):  # a numpy scalar
@@ -62,7 +62,7 @@ def field_text(value: object) -> str | None:
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return None
     try:
-        return json.dumps(value, ensure_ascii=False)
+        return json.dumps(value, ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError, RecursionError):
         return None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -31,7 +32,7 @@ def read_rows(source: Source) -> list[Row]:
     """
     if isinstance(source, str | os.PathLike):
         file = Path(source)
-        rows = _from_folder(file) if file.is_dir() else _from_file(file)
+        rows = _from_folder(file) if os.path.isdir(file) else _from_file(file)  # Path.is_dir may raise
         name = repr(str(file))
     else:
         rows, name = _from_iterable(source), "the list of rows"
@@ -48,6 +49,8 @@ def problems_of(rows: Sequence[Row], id: str | None) -> list[Problem]:
     ConfigError
         If an id is neither a string nor a whole number, or two rows have the same id.
     """
+    if id is not None and not isinstance(id, str):
+        raise ConfigError(f"the field of ids is {shown(id)}", hint="give the name of a field, or None")
     problems: list[Problem] = []
     seen: dict[str, int] = {}
     for number, row in enumerate(rows, 1):
@@ -83,13 +86,14 @@ def _from_file(file: Path) -> list[Row]:
         )
     try:
         text = file.read_bytes().decode("utf-8-sig")
-    except OSError as error:
-        raise ConfigError(
-            f"{str(file)!r} cannot be read: {error.strerror or error}", hint="name a file of rows"
-        ) from None
     except UnicodeDecodeError as error:
         raise ConfigError(
             f"{str(file)!r} is not UTF-8: {error.reason} at byte {error.start}", hint="write the file in UTF-8"
+        ) from None
+    except (OSError, ValueError) as error:  # ValueError for a name with a null byte
+        raise ConfigError(
+            f"{shown(str(file))} cannot be read: {getattr(error, 'strerror', None) or error}",
+            hint="name a file of rows",
         ) from None
     return reader(file, text)
 
@@ -112,7 +116,7 @@ def _json_lines(file: Path, text: str) -> list[Row]:
 
 def _table(file: Path, text: str) -> list[Row]:
     lines = csv.reader(
-        text.splitlines(keepends=True), delimiter="\t" if file.suffix.lower() == ".tsv" else ",", strict=True
+        io.StringIO(text, newline=""), delimiter="\t" if file.suffix.lower() == ".tsv" else ",", strict=True
     )
     try:
         header, *records = [*_numbered(lines)] or [(1, [])]

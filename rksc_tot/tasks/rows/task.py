@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 from rksc_tot.core.errors import ConfigError, TaskError
-from rksc_tot.core.plugins.user_code import shown
+from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code, shown, text_of
+from rksc_tot.core.seeds import stream_key
 from rksc_tot.core.task import Path, Problem, Prompt, Task
 from rksc_tot.core.task.ends import boundary_of
 from rksc_tot.core.task.task import set_options
@@ -18,6 +20,7 @@ from rksc_tot.tasks.rows.rewards import Reward, reward_for
 
 Messages = Sequence[Mapping[str, str]]
 BRACES = "correct the name, or write {{ and }} for braces"
+ENDS = ("stop", "keep_stop", "skip_blank")  # settings that thoughts takes the place of
 
 
 class RowsTask(Task):
@@ -120,7 +123,7 @@ def rows_task(
         When an answer is right (see :mod:`rksc_tot.tasks.rows.rewards`). By default ``numeric``, ``choice`` or ``json`` for
         answers of that form, else ``exact``.
     target : str or callable
-        The field with the right answer, or a function of the row. Rows without it have no check.
+        The field with the right answer, or a function of the row. Rows without it, or with None or NaN there, have no check.
     target_answer : optional
         The form in which the target says its answer, as ``answer``, such as ``after:####``. None: the target is the answer.
     system : str, optional
@@ -135,13 +138,14 @@ def rows_task(
         The field with the id of a row. Rows without it are numbered from 1.
     **options
         Methods and settings of :class:`~rksc_tot.Task`, such as ``thoughts``, ``closing`` or ``max_thoughts``. By default a
-        thought is a line, and a path that ends without an answer is asked for it.
+        thought is a line, unless ``stop`` is given, and a path that ends without an answer is asked for it.
 
     Raises
     ------
     ConfigError
         If rows cannot be read, do not fit the prompt or the reward, or repeat an id, or if a setting is invalid.
     """
+    _check_settings(target, example_reply, chat)
     found = read_rows(rows)
     answers = answer_form(answer)
     reads_target = None if target_answer is None else answer_form(target_answer)
@@ -160,7 +164,9 @@ def rows_task(
 
     def right_answer(row: Row) -> Any:
         value = row.get(target) if isinstance(target, str) else target(row)
-        return value if value is None or reads_target is None else reads_target.find(str(value))
+        if _missing(value):
+            return None
+        return value if reads_target is None else reads_target.find(str(value))
 
     if isinstance(target, str):
         refuse(_target_faults(found, target, right_answer, rewarded), "correct the rows, or choose another reward")
@@ -169,12 +175,12 @@ def rows_task(
         "system": system,
         "target": _named(target),
         "target_answer": _named(target_answer),
-        "examples": len(shots),
+        "examples": f"{stream_key(*prompts.examples):032x}" if shots else None,  # a digest
         "chat": chat,
-        "options": {name: shown(value) for name, value in options.items()},
+        "options": {name: text_of(value, repr) for name, value in options.items()},
     }
     task = RowsTask(problems_of(found, id), prompts, answers, rewarded, right_answer, described)
-    set_options(task, options)
+    set_options(task, ({"thoughts": None} if any(name in options for name in ENDS) else {}) | options)
     return task
 
 
@@ -187,14 +193,33 @@ def _target_faults(rows: Sequence[Row], field: str, right_answer: Callable[[Row]
     """What is wrong with the targets of rows."""
     faults = []
     for number, row in enumerate(rows, 1):
-        if row.get(field) is None:
+        given = row.get(field)
+        if _missing(given):
             continue
-        value = right_answer(row)
-        if value is None:
-            faults.append(f"row {number} has the target {shown(row[field])}, which says no answer")
-        elif fault := reward.fault(value):
-            faults.append(f"row {number} has the target {shown(value)}, which {fault}")
+        try:
+            with calling_user_code("reading it"):
+                value = right_answer(row)
+                fault = "says no answer" if value is None else reward.fault(value)
+        except UserCodeError as raised:
+            value, fault = given, f"cannot be read: {raised}"
+        if fault:
+            faults.append(f"row {number} has the target {shown(given if value is None else value)}, which {fault}")
     return faults
+
+
+def _missing(value: object) -> bool:
+    """Whether a target is none. Tables of pandas have NaN in place of None."""
+    return value is None or (isinstance(value, float) and math.isnan(value))
+
+
+def _check_settings(target: object, example_reply: object, chat: object) -> None:
+    """Raise ConfigError for settings of a wrong type."""
+    if not isinstance(target, str) and not callable(target):
+        raise ConfigError(f"target is {shown(target)}", hint="give the name of a field, or a function of the row")
+    if example_reply is not None and not isinstance(example_reply, str):
+        raise ConfigError(f"example_reply is {shown(example_reply)}", hint='give a template, such as "{solution}"')
+    if chat is not None and not isinstance(chat, bool):
+        raise ConfigError(f"chat is {shown(chat)}", hint="give True, False or None")
 
 
 def _named(setting: object) -> str | None:

@@ -90,6 +90,24 @@ def test_a_folder_without_safetensors_is_refused(damaged):
         load_reward_engine(folder)
 
 
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("model.safetensors", b"junk"),
+        ("model.safetensors.index.json", b"{"),
+        ("model.safetensors.index.json", b"{}"),
+        ("model.safetensors.index.json", b'{"weight_map": ["score.weight"]}'),
+        ("model.safetensors.index.json", b'{"weight_map": {"v_head.weight": "gone.safetensors"}}'),
+    ],
+)
+def test_weights_that_cannot_be_read_are_refused(damaged, file, content):
+    folder = damaged("token_classes")
+    (folder / "model.safetensors").unlink()
+    (folder / file).write_bytes(content)
+    with pytest.raises(ModelLoadError, match="no reward model in"):
+        load_reward_engine(folder)
+
+
 def test_a_folder_without_a_model_is_refused(tmp_path):
     with pytest.raises(ModelLoadError, match=r"there is no config\.json"):
         load_reward_engine(tmp_path)

@@ -67,6 +67,7 @@ def test_an_answer_is_found_in_the_reply_to_the_closing():
         ("no_such_module_x:f", "cannot be imported"),
         ("math:pi", "is float - name a function"),
         (3, "answer is 3"),
+        (re.compile(b"a"), "is a pattern of bytes"),
     ],
 )
 def test_an_unknown_form_is_refused_with_the_known_ones(form, words):
@@ -77,6 +78,6 @@ def test_an_unknown_form_is_refused_with_the_known_ones(form, words):
 def test_hostile_texts_of_a_hundred_thousand_characters_end():
     start = time.process_time()
     for form in ("number", "boxed", "after:####", "choice", "json"):
-        for piece in ("1,", "\\boxed{", "#### ", "(A", "{", "[", "-.1e", "A "):
-            answer_form(form).find(piece * (100_000 // len(piece)))
+        for piece in ("1,", "\\boxed{", "#### ", "(A", "{", "[", "-.1e", "A ", "\n", " \n>", "answer "):
+            answer_form(form).find(piece * (100_000 // len(piece)) + "x")
     assert time.process_time() - start < 120

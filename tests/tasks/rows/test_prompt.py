@@ -66,6 +66,7 @@ def test_a_template_reaches_no_attribute_index_conversion_or_format(template):
     [
         (None, "has None in the field 'x', which is not a text"),
         (float("nan"), "has nan in the field 'x', which is not a text"),
+        ({"y": [float("inf")]}, "in the field 'x', which is not a text"),
         ("\ud800", "half a character"),
         ({1, 2}, "which is not a text"),
     ],

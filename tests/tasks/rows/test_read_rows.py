@@ -22,6 +22,20 @@ def test_rows_are_the_same_from_json_lines_csv_and_dicts(tmp_path):
     assert read_rows(lines) == read_rows(str(table)) == read_rows(tabs) == read_rows(iter(rows)) == rows
 
 
+@pytest.mark.parametrize("mark", ["\u2028", "\x85", "\x0b", "\x0c", "\x1c"])
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_only_line_breaks_end_a_row_of_csv(tmp_path, mark, end):
+    file = tmp_path / "rows.csv"
+    file.write_bytes(f"question,answer{end}a{mark}b,1{end}".encode())
+    assert read_rows(file) == [{"question": f"a{mark}b", "answer": "1"}]
+
+
+@pytest.mark.parametrize("name", ["a\0b.jsonl", "a" * 5000 + ".jsonl"])
+def test_a_name_that_no_file_can_have_is_refused(name):
+    with pytest.raises(ConfigError, match="cannot be read"):
+        read_rows(name)
+
+
 def test_a_data_set_is_read_as_the_mappings_that_it_yields():
     class DataSet:  # as those of the package datasets
         def __iter__(self):
@@ -99,3 +113,8 @@ def test_rows_have_their_own_ids_or_their_numbers():
 def test_a_missing_or_repeated_id_is_refused(rows, words):
     with pytest.raises(ConfigError, match=words):
         problems_of(rows, "id")
+
+
+def test_a_field_of_ids_that_is_no_name_is_refused():
+    with pytest.raises(ConfigError, match=r"the field of ids is \['id'\]"):
+        problems_of([{"id": "a"}], ["id"])

@@ -1,6 +1,8 @@
 """rows_task: a task from rows, from its prompt to its reward, and what it refuses."""
 
+import math
 import re
+import sys
 
 import pytest
 
@@ -107,6 +109,11 @@ def test_a_problem_that_does_not_fit_is_refused(problem, words):
         ([{"question": 1, "answer": "no"}], {}, "row 1 has the target 'no', which is not one number"),
         ([{"question": None}], {}, "row 1 has None in the field 'question', which is not a text"),
         (ROWS, {"target_answer": "after:####"}, "row 1 has the target '9', which says no answer"),
+        (ROWS, {"target_answer": lambda text: 1 / 0}, "row 1 has the target '9', which cannot be read: .*ZeroDivisionError"),
+        (ROWS, {"target_answer": lambda text: sys.exit()}, "row 1 has the target '9', which cannot be read: .*SystemExit"),
+        (ROWS, {"target": ["answer"]}, r"target is \['answer'\]"),
+        (ROWS, {"example_reply": 5}, "example_reply is 5"),
+        (ROWS, {"chat": "no"}, "chat is 'no'"),
         (ROWS, {"examples": [{"question": "x"}]}, "example 1 has no field 'answer'"),
         (ROWS, {"examples": [{"q": "x"}], "example_reply": "r"}, "example 1 has no field 'question'"),
         (ROWS, {"examples": ROWS, "target": lambda row: 1}, "the examples have no reply - give example_reply"),
@@ -117,6 +124,35 @@ def test_a_problem_that_does_not_fit_is_refused(problem, words):
 def test_rows_and_settings_that_do_not_fit_are_refused(rows, options, words):
     with pytest.raises(ConfigError, match=words):
         rows_task(rows, **{"prompt": "{question}", **options})
+
+
+@pytest.mark.parametrize("answer", ["number", "boxed", "choice", "json"])
+@pytest.mark.parametrize("nothing", [None, math.nan])
+def test_a_row_without_a_target_has_no_check(answer, nothing):
+    row = {"question": "a", "answer": nothing}
+    assert rows_task([row], prompt="{question}", answer=answer, target_answer=answer).check(row, "nan") is None
+
+
+def test_a_stop_string_in_the_settings_ends_thoughts():
+    task = rows_task(ROWS, prompt="{question}\n", max_thoughts=1, stop=(".",), closing=None, answer=lambda text: "a")
+    result = solve(task, ROWS[0], engine=MockEngine(lambda text, rng: "one\ntwo. three\n"), strategy="cot")
+    assert [node.text for node in result.tree][1:] == ["one\ntwo"]
+
+
+def test_the_description_tells_other_examples_and_other_settings_apart():
+    described = [
+        rows_task(ROWS, prompt="{question}", **options).describe()
+        for options in (
+            {},
+            {"examples": ROWS[:1]},
+            {"examples": ROWS[1:]},
+            {"examples": ROWS[:1], "example_reply": "so {answer}"},
+            {"closing": "a" * 200 + "b"},
+            {"closing": "a" * 200 + "c"},
+        )
+    ]
+    assert all(described.count(each) == 1 for each in described)
+    assert rows_task(ROWS, prompt="{question}", examples=ROWS[:1]).describe() == described[1]
 
 
 def test_the_name_of_a_file_of_rows_is_no_task_without_a_prompt():
