@@ -46,7 +46,7 @@ class ComparedPRM(PRM):
 def early_exit(quick: bool) -> dict[str, Any]:
     """Savings and errors of early exit, or why it is refused; and how much of both models' passes overlap."""
     evaluated, pool = choose_problems(held_out=True), training_puzzles(None, None)
-    batches, delta, most, count = (40, 0.1, 40, 6) if quick else (250, 0.005, 760, 60)
+    batches, delta, most, count = (40, 0.1, 40, 6) if quick else (250, 0.005, 760, 100)
     rng = random.Random(0)
     calibrated_on, evaluated = rng.sample(pool, most), evaluated[:count]
     with tempfile.TemporaryDirectory() as home, load_engine() as engine:
