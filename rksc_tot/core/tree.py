@@ -196,6 +196,9 @@ class ReasoningTree:
                 node = Node.model_validate(record)
             except ValidationError as error:
                 raise ConfigError(f"node {at}: {sentence(error)}") from None
+            texts = (node.branch, node.text, node.thinking, node.pruned, node.closing, node.observation, *node.labels)
+            if any("\ud800" <= c <= "\udfff" for text in texts if text for c in text):
+                raise ConfigError(f"node {at} holds half a character (a lone surrogate)", hint="repair the text")
             parent = tree[node.parent] if node.parent is not None and 0 <= node.parent < at else None
             depth = parent.depth + 1 if parent else 0
             if (

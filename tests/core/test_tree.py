@@ -110,3 +110,10 @@ def test_a_file_without_a_tree_is_refused_in_one_line(text, tmp_path):
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(ConfigError, match="nothing' cannot be read: No such file"):
         ReasoningTree.from_json(tmp_path / "nothing")
+
+
+@pytest.mark.parametrize("field", ["branch", "text", "thinking", "pruned", "closing", "observation", "labels"])
+def test_a_record_that_could_not_be_written_again_is_refused(field):
+    value = {"\ud800": 1.0} if field == "labels" else "a\ud800"
+    with pytest.raises(ConfigError, match="node 0 holds half a character"):
+        ReasoningTree.from_json(json.dumps([{"id": 0, field: value}]))
