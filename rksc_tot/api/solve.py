@@ -18,6 +18,7 @@ from rksc_tot.core.errors import ConfigError, RkscTotError
 from rksc_tot.core.events import Event
 from rksc_tot.core.plugins.user_code import error_text, shown, text_of
 from rksc_tot.core.task import Task
+from rksc_tot.core.task.problem import without_id
 from rksc_tot.core.version import __version__
 from rksc_tot.engine.base import Engine, Sampling
 from rksc_tot.search import Search
@@ -81,7 +82,7 @@ async def asolve(
     task : Task or str
         A task, or the name of an installed one.
     problem : object
-        A problem that ``task.validate`` accepts.
+        A problem that ``task.validate`` accepts; its id, if it is a :class:`~rksc_tot.Problem`, is left out.
     engine : Engine
         The model. It may serve several searches at once.
     strategy : Strategy or str
@@ -115,7 +116,7 @@ async def asolve(
         Any other error of ``strategy`` or ``on_event``. Once the search has begun, every exception, a cancellation included, has
         the best result so far in its attribute ``result``.
     """
-    setup = Setup.of(task, engine, strategy, verifier, budget, seed, rksc, sampling)
+    setup, problem = Setup.of(task, engine, strategy, verifier, budget, seed, rksc, sampling), without_id(problem)
     return await search_for(setup, problem, validated(setup.task, problem), on_event)
 
 

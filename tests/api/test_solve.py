@@ -178,3 +178,10 @@ def test_a_search_on_a_mock_engine_imports_neither_torch_nor_transformers():
         "assert not {'torch', 'transformers'} & set(sys.modules), 'imported'"
     )
     subprocess.run([sys.executable, "-P", "-c", program], check=True, timeout=PATIENCE)
+
+
+def test_a_problem_with_an_id_is_searched_as_without_it():
+    task = make_task()
+    plain, named = (solve(task, problem, engine=make_engine()) for problem in ("p", rksc_tot.Problem("p", id=7)))
+    assert named.tree == plain.tree
+    assert (named.problem, named.answer) == (plain.problem, plain.answer)

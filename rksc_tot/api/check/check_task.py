@@ -10,6 +10,7 @@ from rksc_tot.api.sync import run_async
 from rksc_tot.core.errors import TaskError
 from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code, shown, text_of
 from rksc_tot.core.task import Path, Prompt, Reject, Task, Thought
+from rksc_tot.core.task.problem import without_id
 from rksc_tot.engine.base import Engine, Sampling
 from rksc_tot.search.approximate.prompt_variants import other_variants
 from rksc_tot.search.task_calls import read_answer, read_verdict, thought_fault
@@ -54,7 +55,7 @@ def check_task(task: Task, problem: Any, engine: Engine | None = None) -> list[F
     check = MethodCheck(task)
     model = None if engine is None else ModelCheck(check, engine)
     check.settings()
-    valid = check.problem(problem)
+    valid = check.problem(without_id(problem))
     if not check.failed("validate"):
         prompt = check.prompt("prompt", valid)
         if prompt is not None:

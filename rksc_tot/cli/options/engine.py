@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
@@ -18,6 +19,8 @@ from rksc_tot.engine.transformers_engine.settings import EngineKeywords, EngineS
 
 if TYPE_CHECKING:
     from rksc_tot.core.task import Task
+
+_log = logging.getLogger("rksc_tot")
 
 EngineArguments = tuple[str | None, str, str, EngineSettings]
 """The arguments of :func:`~rksc_tot.cli.engine.open_engine`: model, device, dtype and settings."""
@@ -69,6 +72,8 @@ class ModelOptions(CommandOptions):
             raise ConfigError("--model is empty", hint="name a model, or leave out --model for the embedded one")
         settings["kv_budget"] = kv_budget(self.kv_budget, "--kv-budget")
         model = task.default_model if self.model is None and task is not None else self.model
+        if model is None and task is not None:
+            _log.warning("no --model is given: the built-in model knows the game of 24 only")
         return model, self.device, self.dtype, EngineSettings(**settings)
 
 

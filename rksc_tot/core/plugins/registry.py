@@ -116,7 +116,7 @@ class Registry(Generic[T]):
             known = ", ".join(self.names())
             raise ConfigError(
                 f"there is no {self.kind} {name!r}",
-                hint=f"there are {known}; name your own as module:attribute",
+                hint=self._settings_hint(name) or f"there are {known}; name your own as module:attribute",
             )
         try:
             with calling_user_code(name):
@@ -126,6 +126,11 @@ class Registry(Generic[T]):
                 f"{self.kind} {name!r} cannot be imported: {error_text(raised.error)}",
                 hint="check module and attribute" if _is_own(name) else "reinstall the package it is in",
             ) from raised.error
+
+    def _settings_hint(self, name: str) -> str:
+        """What to write for a name with settings, as the command line takes it; empty if it is none."""
+        home = self.home(name.partition(":")[0]) if ":" in name else None
+        return "" if home is None else f"in Python give an object: from {home[0]} import {home[1]}, then {home[1]}(…)"
 
     def _origin(self, name: str) -> str:
         return f"{name} in its module" if _is_own(name) else f"the object that its {self.group} entry point names"

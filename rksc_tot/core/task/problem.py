@@ -11,7 +11,7 @@ from rksc_tot.core.plugins.user_code import shown
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A problem with an id of your own for :func:`solve_many`. The id is a string or a whole number."""
+    """A problem with an id of your own. The id is a string or a whole number."""
 
     problem: Any
     id: str | int
@@ -21,3 +21,8 @@ class Problem:
         given: object = self.id
         if not isinstance(given, str | int) or isinstance(given, bool):
             raise ConfigError(f"the id is {shown(given)}", hint="give a string or a whole number")
+
+
+def without_id(problem: Any) -> Any:
+    """The problem itself, if it comes with an id."""
+    return problem.problem if isinstance(problem, Problem) else problem

@@ -43,6 +43,7 @@ class Game24(Task):
     """
 
     name = "game24"
+    default_model = "embedded"
     max_thoughts = COUNT - 1
     max_thought_tokens = 32
     end_completes = False

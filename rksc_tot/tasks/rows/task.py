@@ -169,6 +169,12 @@ def rows_task(
         return value if reads_target is None else reads_target.find(str(value))
 
     if isinstance(target, str):
+        wanted = target != "answer" or target_answer is not None
+        if wanted and not any(target in row for row in found):
+            raise ConfigError(
+                f"no row has the field {target!r} with the right answer",
+                hint=f"the first row has {', '.join(map(repr, found[0]))}; name one as target",
+            )
         refuse(_target_faults(found, target, right_answer, rewarded), "correct the rows, or choose another reward")
     described = {
         "prompt": prompt,
@@ -199,7 +205,7 @@ def _target_faults(rows: Sequence[Row], field: str, right_answer: Callable[[Row]
         try:
             with calling_user_code("reading it"):
                 value = right_answer(row)
-                fault = "says no answer" if value is None else reward.fault(value)
+                fault = "says no answer in the form target_answer" if value is None else reward.fault(value)
         except UserCodeError as raised:
             value, fault = given, f"cannot be read: {raised}"
         if fault:

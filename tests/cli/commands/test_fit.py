@@ -155,7 +155,7 @@ def test_the_engine_of_a_fit_has_the_measuring_policy(monkeypatch):
     run("fit", "arborkv", "game24", *PUZZLES, "--device", "cuda", "--kv-budget", "2GiB")
     [(model, device, dtype, memory)] = opened
     settings = EngineSettings(kv_budget=2 << 30, compress=MEASURING)
-    assert (model, device, dtype, memory) == (None, "cuda", "float32", settings)
+    assert (model, device, dtype, memory) == ("embedded", "cuda", "float32", settings)
     assert ArborKV(rehydrate=False) == MEASURING
 
 

@@ -222,3 +222,9 @@ def test_a_row_longer_than_the_context_fails_alone():
         outcomes = sorted(solve_many(task, task.problems, engine=engine, strategy="cot"), key=lambda each: each.id)
     assert outcomes[0].failure.endswith("shorten the prompt")
     assert outcomes[1].failure is None
+
+
+def test_a_target_that_no_row_has_is_refused_with_the_fields_there_are():
+    with pytest.raises(ConfigError, match=r"no row has the field 'solution'.*'question', 'answer'"):
+        rows_task([{"question": "1 + 1", "answer": "2"}], prompt="{question}", target="solution")
+    assert rows_task([{"question": "1 + 1"}], prompt="{question}").problems  # without targets nothing is checked
