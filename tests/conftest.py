@@ -1,5 +1,6 @@
 import gc
 import os
+import signal
 import sys
 
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -9,6 +10,11 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # a test with two threads t
 
 import pytest
 from hypothesis import settings
+
+if (
+    signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+):  # the shell ignores Ctrl-C for a run in the background; tests send it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("steady", deadline=None, derandomize=True, max_examples=50)
 settings.register_profile("many", deadline=None, derandomize=True, max_examples=500)  # make slow
