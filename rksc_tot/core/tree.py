@@ -18,6 +18,19 @@ from rksc_tot.core.plugins.user_code import error_text, shown
 from rksc_tot.core.task import Path, Thought, ThoughtFinish
 
 
+class WrittenBlock(BaseModel):
+    """What a thinking model wrote before a thought (see :class:`~rksc_tot.core.task.Thinking`).
+
+    * ``text``: the text between the markers. ``tokens``: the sampled tokens. ``forced_close``: whether the search closed it.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    text: str = ""
+    tokens: int = Field(0, ge=0)
+    forced_close: bool = False
+
+
 class Node(BaseModel):
     """One thought in the tree.
 
@@ -34,8 +47,8 @@ class Node(BaseModel):
       the scores of its members.
     * ``layer``: after how many decoder layers the verifier's pass stopped, None if it ran all of them.
     * ``skipped``: True if the verifier was not asked; the score is then exp of the mean log-probability of its tokens.
-    * ``thinking``: the text of the thought's thinking block, ``thinking_tokens``: its sampled tokens, ``forced_close``: whether
-      the search closed it (see :class:`~rksc_tot.core.task.Thinking`).
+    * ``thinking_block``: the block of a thinking model before the thought; None without one. ``thinking``, ``thinking_tokens``,
+      ``forced_close`` read it.
     * ``count``: how many thoughts led here: identical texts, merged states and merged siblings.
     * ``finished``: the path is complete, not necessarily right. ``pruned``: why the node was dropped, None while it is alive.
     * ``closing``, ``observation``: the texts around the thought that the task put on the path, as in
@@ -58,9 +71,7 @@ class Node(BaseModel):
     labels: dict[str, float] = Field(default_factory=dict)
     layer: int | None = Field(None, ge=1)
     skipped: bool = False
-    thinking: str = ""
-    thinking_tokens: int = Field(0, ge=0)
-    forced_close: bool = False
+    thinking_block: WrittenBlock | None = None
     count: int = Field(1, ge=1)
     finished: bool = False
     pruned: str | None = None
@@ -79,6 +90,21 @@ class Node(BaseModel):
         if self._thought is not None:
             return self._thought
         return Thought(self.text, None, self.finish or "stop", self.closing, self.observation)
+
+    @property
+    def thinking(self) -> str:
+        """The text of the thinking block; empty without one."""
+        return "" if self.thinking_block is None else self.thinking_block.text
+
+    @property
+    def thinking_tokens(self) -> int:
+        """The sampled tokens of the thinking block."""
+        return 0 if self.thinking_block is None else self.thinking_block.tokens
+
+    @property
+    def forced_close(self) -> bool:
+        """Whether the search closed the thinking block."""
+        return self.thinking_block is not None and self.thinking_block.forced_close
 
     @property
     def ends_parent(self) -> bool:

@@ -20,7 +20,7 @@ def test_strategies_verifiers_and_tasks_can_be_given_by_name():
     result = solve("game24", "4 5 6 10", engine=engine, strategy="dfs", verifier="random")
     assert (result.settings["strategy"]["name"], result.settings["verifier"]["name"]) == ("dfs", "random")
     assert result.path == ["10 - 4 = 6 (left: 5 6 6)"]
-    for wrong in ({"strategy": "bsf"}, {"verifier": "prm"}):
+    for wrong in ({"strategy": "bsf"}, {"verifier": "prmm"}):
         with pytest.raises(ConfigError, match="there is no"):
             solve(make_task(), 1, engine=engine, **wrong)
 

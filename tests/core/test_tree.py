@@ -112,8 +112,8 @@ def test_a_missing_file_is_named(tmp_path):
         ReasoningTree.from_json(tmp_path / "nothing")
 
 
-@pytest.mark.parametrize("field", ["branch", "text", "thinking", "pruned", "closing", "observation", "labels"])
+@pytest.mark.parametrize("field", ["branch", "text", "thinking_block", "pruned", "closing", "observation", "labels"])
 def test_a_record_that_could_not_be_written_again_is_refused(field):
-    value = {"\ud800": 1.0} if field == "labels" else "a\ud800"
+    value = {"labels": {"\ud800": 1.0}, "thinking_block": {"text": "a\ud800"}}.get(field, "a\ud800")
     with pytest.raises(ConfigError, match="node 0 holds half a character"):
         ReasoningTree.from_json(json.dumps([{"id": 0, field: value}]))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from rksc_tot.core.task.boundary import StopRule
+from rksc_tot.core.tree import WrittenBlock
 from rksc_tot.engine.base import Completion, ThinkingFormat
 
 
@@ -21,7 +22,7 @@ class OpenBlock:
 class ThinkingBlock:
     """The block of one thought.
 
-    * ``text``, ``tokens``, ``forced``: as in :class:`~rksc_tot.core.tree.Node`.
+    * ``text``, ``tokens``, ``forced``: as in :class:`~rksc_tot.core.tree.WrittenBlock`.
     * ``before``: the path that the thought follows; None: its parent's. ``prefix``: tokens on the path before its text.
     * ``still_open``: the block, if it is open after the thought.
     * ``fault``: why the thought is rejected, None if it is not.
@@ -34,6 +35,13 @@ class ThinkingBlock:
     prefix: tuple[int, ...] = ()
     still_open: OpenBlock | None = None
     fault: str | None = None
+
+    @property
+    def written(self) -> WrittenBlock | None:
+        """The block as a node shows it; None if nothing was written in it."""
+        if not (self.text or self.tokens or self.forced):
+            return None
+        return WrittenBlock(text=self.text, tokens=self.tokens, forced_close=self.forced)
 
 
 NO_BLOCK = ThinkingBlock()

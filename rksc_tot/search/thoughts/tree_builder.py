@@ -197,9 +197,7 @@ class TreeBuilder:
             observation=found.thought.observation,
             count=1 if candidate.closing is None else parent.count,
             exact=parent.exact and candidate.exact,
-            thinking=candidate.block.text,
-            thinking_tokens=candidate.block.tokens,
-            forced_close=candidate.block.forced,
+            thinking_block=candidate.block.written,
         )
         node._open_block = candidate.block.still_open
         node._thought, node._handle = None if found.thought is END else found.thought, candidate.handle

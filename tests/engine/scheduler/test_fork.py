@@ -18,6 +18,7 @@ CALLS = {
     "generate": "asyncio.run(engine.generate([GenerateRequest(root, (1,), Sampling(), 2)], account))",
     "label": "asyncio.run(engine.label([LabelRequest(root, 'x', ('1', '2'))], account))",
     "similarity": "engine.similarity(root, [root], 0.5)",
+    "hidden_state": "engine.hidden_state(root, 1)",
     "open_variant": "asyncio.run(engine.open_variant('solve', root, PromptReuse(threshold=0), account))",
     "divergence": "asyncio.run(engine.divergence([(root, root)], account))",
     "rehydrate": "asyncio.run(engine.rehydrate([root], account))",
