@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
@@ -57,3 +58,18 @@ class Expression:
 def _ordered(parts: tuple[Expression, ...]) -> tuple[Expression, ...]:
     """Largest value first, then by text."""
     return tuple(sorted(parts, key=lambda part: (-part.value, str(part))))
+
+
+def expression_of(numbers: Iterable[int], steps: Iterable[tuple[Fraction | int, str, Fraction | int]]) -> Expression:
+    """The last result of ``left op right`` steps on numbers and earlier results, as one expression."""
+    pool = [Expression.number(number) for number in numbers]
+    for left, op, right in steps:
+        pool.append(_take(pool, left).combine(op, _take(pool, right)))
+    return pool[-1]
+
+
+def _take(pool: list[Expression], value: Fraction | int) -> Expression:
+    """Remove and return the expression of that value, the first by text among several."""
+    found = min((part for part in pool if part.value == value), key=str)
+    pool.remove(found)
+    return found

@@ -13,7 +13,7 @@ from rksc_tot.core.errors import ConfigError, TaskError
 from rksc_tot.core.plugins.user_code import shown, text_of
 from rksc_tot.core.task import Path, Question, Reject, Task, Thought
 from rksc_tot.tasks.game24.arithmetic import NUMBER, apply, evaluate, reachable
-from rksc_tot.tasks.game24.canonical_form import Expression
+from rksc_tot.tasks.game24.canonical_form import expression_of
 from rksc_tot.tasks.game24.prompts import QUESTION, prompt_text
 from rksc_tot.tasks.game24.puzzles import all_puzzles
 from rksc_tot.tasks.game24.world import GOAL, LARGEST, State, good_steps
@@ -112,11 +112,7 @@ class Game24(Task):
 
     def answer(self, problem: State, path: Path) -> str:
         """The steps as one expression in canonical form."""
-        pool = [Expression.number(number) for number in problem]
-        for thought in path:
-            left, op, right, _, _ = _read_step(thought.text)
-            pool.append(_take(pool, left).combine(op, _take(pool, right)))
-        return str(pool[-1])
+        return str(expression_of(problem, (_read_step(thought.text)[:3] for thought in path)))
 
     def check(self, problem: State, answer: object) -> bool:
         """Whether an expression makes 24 from exactly the given numbers. Anything that is not an expression is wrong."""
@@ -155,13 +151,6 @@ def _read_step(text: str) -> tuple[Fraction, str, Fraction, Fraction, tuple[Frac
         raise Reject("it is not a step such as '10 - 4 = 6 (left: 5 6 6)'")
     left, op, right, result, after = found.groups()
     return Fraction(left), op, Fraction(right), Fraction(result), tuple(map(Fraction, after.split()))
-
-
-def _take(pool: list[Expression], value: Fraction) -> Expression:
-    """Remove and return the expression of that value, the first by text among several."""
-    found = min((part for part in pool if part.value == value), key=str)
-    pool.remove(found)
-    return found
 
 
 def _count(number: int) -> str:

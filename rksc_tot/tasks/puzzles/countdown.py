@@ -14,9 +14,9 @@ from rksc_tot.core.errors import TaskError
 from rksc_tot.core.plugins.user_code import shown
 from rksc_tot.core.task import Path, Question, Reject, Task, Thought
 from rksc_tot.tasks.game24.arithmetic import evaluate
-from rksc_tot.tasks.game24.canonical_form import Expression
+from rksc_tot.tasks.game24.canonical_form import expression_of
+from rksc_tot.tasks.game24.world import ArithmeticStep, State
 
-State = tuple[int, ...]  # the numbers left, sorted
 MOST_NUMBERS, LARGEST, LARGEST_TARGET = 6, 999, 9999
 
 INSTRUCTION = """\
@@ -47,19 +47,6 @@ class CountdownProblem(NamedTuple):
     target: int
 
 
-class Step(NamedTuple):
-    """``left op right = result``, leaving ``after`` (sorted)."""
-
-    left: int
-    op: str
-    right: int
-    result: int
-    after: State
-
-    def __str__(self) -> str:
-        return f"{self.left} {self.op} {self.right} = {self.result} (left: {' '.join(map(str, self.after))})"
-
-
 def result_of(left: int, op: str, right: int) -> int | None:
     """The result of an operation, None if it is no whole number or negative."""
     if op == "+":
@@ -71,7 +58,7 @@ def result_of(left: int, op: str, right: int) -> int | None:
     return left // right if right and left % right == 0 else None
 
 
-def legal_steps(state: State) -> Iterator[Step]:
+def legal_steps(state: State) -> Iterator[ArithmeticStep]:
     """All distinct steps from a state, the smaller number first for + and *."""
     seen = set()
     for i, small in enumerate(state):
@@ -82,12 +69,12 @@ def legal_steps(state: State) -> Iterator[Step]:
                 result = result_of(left, op, right)
                 if result is not None and (left, op, right) not in seen:
                     seen.add((left, op, right))
-                    yield Step(
+                    yield ArithmeticStep(
                         left, op, right, result, tuple(sorted((*state[:i], *state[i + 1 : j], *state[j + 1 :], result)))
                     )
 
 
-def way(state: State, target: int, dead: set[State] | None = None) -> list[Step] | None:
+def way(state: State, target: int, dead: set[State] | None = None) -> list[ArithmeticStep] | None:
     """Steps from a state to the target, None if there are none. ``dead``: states that are known to have none."""
     dead = set() if dead is None else dead
     if state in dead:
@@ -182,11 +169,7 @@ class Countdown(Task):
 
     def answer(self, problem: CountdownProblem, path: Path) -> str:
         """The last result as one expression in canonical form."""
-        pool = [Expression.number(number) for number in problem.numbers]
-        for thought in path:
-            left, op, right, _, _ = _read_step(thought.text)
-            pool.append(_take(pool, left).combine(op, _take(pool, right)))
-        return str(pool[-1])
+        return str(expression_of(problem.numbers, (_read_step(thought.text)[:3] for thought in path)))
 
     def check(self, problem: CountdownProblem, answer: object) -> bool:
         """Whether an expression makes the target and uses no number more often than it is given."""
@@ -231,10 +214,3 @@ def _read_step(text: str) -> tuple[int, str, int, int, State]:
         raise Reject("it is not a step such as '5 * 6 = 30 (left: 3 30)'")
     left, op, right, result, after = found.groups()
     return int(left), op, int(right), int(result), tuple(map(int, after.split()))
-
-
-def _take(pool: list[Expression], value: int) -> Expression:
-    """Remove and return the expression of that value, the first by text among several."""
-    found = min((part for part in pool if part.value == value), key=str)
-    pool.remove(found)
-    return found

@@ -11,14 +11,13 @@ from itertools import combinations_with_replacement
 from rksc_tot.core.errors import ConfigError
 from rksc_tot.tasks.embedded.documents import Document, TokenTarget
 from rksc_tot.tasks.embedded.family import Family, LlamaShape, Reading, Stage
+from rksc_tot.tasks.game24.world import ArithmeticStep, State
 from rksc_tot.tasks.puzzles.countdown import (
     BEFORE_TARGET,
     GENERATED,
     INSTRUCTION,
     QUESTION,
     CountdownProblem,
-    State,
-    Step,
     legal_steps,
 )
 
@@ -51,7 +50,7 @@ READINGS = (
 
 
 @cache
-def steps_within(state: State) -> tuple[Step, ...]:
+def steps_within(state: State) -> tuple[ArithmeticStep, ...]:
     """The legal steps whose result has a token."""
     return tuple(step for step in legal_steps(state) if step.result <= LARGEST)
 
@@ -113,9 +112,9 @@ class CountdownDocuments:
             if targets:
                 return CountdownProblem(numbers, self.rng.choice(targets))
 
-    def walk(self, problem: CountdownProblem, until: int, good: float) -> list[Step]:
+    def walk(self, problem: CountdownProblem, until: int, good: float) -> list[ArithmeticStep]:
         """Random steps down to ``until`` numbers or the target, each good with probability ``good``, if one is."""
-        steps: list[Step] = []
+        steps: list[ArithmeticStep] = []
         state = problem.numbers
         while len(state) > until and problem.target not in state:
             choices = steps_within(state)
