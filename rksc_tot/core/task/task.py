@@ -109,8 +109,8 @@ class Task:
     * ``max_thoughts``: depth of the tree.
     * ``closing``: asks a path for its answer: a text that follows the path, such as ``"\\nThe answer is"``, or chat messages as
       the next turns. None: off. A path is asked if it ends without an answer: at ``max_thoughts``, at EOS, or cut off. The
-      model's greedy reply, at most ``closing_tokens`` long and up to one of ``closing_stop``, becomes the last thought of the
-      path and completes it. It is not parsed; :meth:`answer` reads it.
+      model's greedy reply becomes the last thought of the path and completes it. It is not parsed; :meth:`answer` reads it. It
+      is at most ``closing_tokens`` long, and ends at the first of ``closing_stop`` where :meth:`answer` finds an answer.
     * ``observe_timeout``, ``observe_attempts``, ``observe_chars``: limits of :meth:`observe`: seconds of one attempt (None: no
       limit), attempts, and length of the returned text.
     * ``mode``: ``sample`` samples k continuations; ``propose`` asks for several thoughts in one reply (see

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 from rksc_tot.core.seeds import stream_keys
-from rksc_tot.core.task import Prompt, Task, ThoughtFinish
+from rksc_tot.core.task import Path, Prompt, Task, Thought, ThoughtFinish
 from rksc_tot.core.task.ends import accepts_truncated, boundary_of
 from rksc_tot.core.tree import Node
-from rksc_tot.engine.base import Engine, GenerateRequest, Sampling
+from rksc_tot.engine.base import Completion, Engine, GenerateRequest, Sampling
 from rksc_tot.search.task_calls import AcceptedThought, read_answer
+from rksc_tot.search.thoughts.replies import Refusal, Send
+from rksc_tot.search.thoughts.thinking_block import NO_BLOCK, Reply
+from rksc_tot.search.validation import Fault
 
 BRANCH = "closing"  # last part of the branch name of a closing thought
 NO_REPLY = "the model wrote no answer after Task.closing"
@@ -19,7 +24,8 @@ NO_REPLY = "the model wrote no answer after Task.closing"
 class Closer:
     """Says which nodes are closed next, and makes the requests. Does nothing for a task without a closing.
 
-    The path of a closed node gets the closing and the model's greedy reply as its last thought, which completes it.
+    The path of a closed node gets the closing and the model's greedy reply as its last thought, which completes it. A reply that
+    stops before it has an answer, such as at the end of the line ``:``, goes on.
 
     Parameters
     ----------
@@ -88,6 +94,57 @@ class Closer:
             stop=tuple(task.closing_stop),
             keep_stop=boundary_of(task).keep_stop,
             skip_blank=True,
+        )
+
+    async def read_on(
+        self, replies: list[list[Reply] | Refusal], asked: Mapping[int, tuple[Path, GenerateRequest]], send: Send
+    ) -> None:
+        """Let the replies to closings that stopped without an answer go on after their stop string.
+
+        Each goes on until the task reads an answer, the model ends its text, or ``closing_tokens`` are used up.
+
+        Parameters
+        ----------
+        replies
+            Of one expansion. Those that go on are replaced. If the engine call ends with an exception, all are released.
+        asked
+            The path and the request of each closing, by its place in ``replies``.
+        send
+            Makes one engine call.
+        """
+        first = {at: replies[at] for at in asked}
+        going = {at: reply[0][0] for at, reply in first.items() if not isinstance(reply, Refusal)}
+        try:
+            while going := {at: reply for at, reply in going.items() if self._goes_on(asked[at][0], reply)}:
+                more = await send([self._next_request(asked[at][1], reply) for at, reply in going.items()])
+                for (at, reply), found in zip([*going.items()], more, strict=True):
+                    if isinstance(found, Refusal):  # no room in the context: the reply stays as it is
+                        del going[at]
+                        continue
+                    self._engine.release(reply.handle)
+                    going[at] = self._joined(reply, found[0])
+                    replies[at] = [(going[at], NO_BLOCK)]
+        except BaseException:
+            for completion, _ in chain.from_iterable(reply for reply in replies if not isinstance(reply, Refusal)):
+                self._engine.release(completion.handle)
+            raise
+
+    def _goes_on(self, path: Path, reply: Completion) -> bool:
+        if reply.finish != "stop" or len(reply.tokens) >= self._task.closing_tokens:
+            return False
+        closed = Thought(reply.text, path.state, "stop", self.text)
+        answer, reason = read_answer(self._task, self._problem, Path((*path, closed)))
+        return answer is None and not isinstance(reason, Fault)
+
+    def _next_request(self, first: GenerateRequest, reply: Completion) -> GenerateRequest:
+        return replace(first, handle=reply.handle, max_tokens=self._task.closing_tokens - len(reply.tokens))
+
+    def _joined(self, reply: Completion, more: Completion) -> Completion:
+        return more._replace(
+            text=self._task.closing_stop[0].join(text for text in (reply.text, more.text) if text),
+            tokens=reply.tokens + more.tokens,
+            logprobs=reply.logprobs + more.logprobs,
+            exact=reply.exact and more.exact,
         )
 
     @property

@@ -4,26 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
-from rksc_tot.core.errors import ConfigError, ConstraintError, ContextOverflow
+from rksc_tot.core.errors import ConfigError, ContextOverflow
 from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code, shown
 from rksc_tot.core.seeds import stream_keys
 from rksc_tot.core.task import Path, Prompt, Task, Thought, ThoughtFinish
 from rksc_tot.core.task.ends import accepts_truncated, boundary_of, most_tokens
 from rksc_tot.core.tree import Node
-from rksc_tot.engine.base import Account, Completion, Engine, Finish, GenerateRequest, Sampling
+from rksc_tot.engine.base import Account, Engine, Finish, GenerateRequest, Sampling
 from rksc_tot.search.approximate.approximations import Approximations
 from rksc_tot.search.approximate.prompt_variants import Start
 from rksc_tot.search.task_calls import ENDED, constraint_of
 from rksc_tot.search.thoughts.closing import BRANCH, NO_REPLY, Closer
+from rksc_tot.search.thoughts.replies import Refusal, send
 from rksc_tot.search.thoughts.thinking import ThinkingBlocks, thinking_engine
 from rksc_tot.search.thoughts.thinking_block import NO_BLOCK, Reply, ThinkingBlock
 from rksc_tot.search.validation import Fault, prompt_fault
 
 CUT_BY_BUDGET = "cut off by the budget - raise it"
 STUCK = "no token can follow: the tokens cannot spell what the constraint asks for, or it is too complex"
-Refusal = ContextOverflow | ConstraintError
 FINISH: dict[Finish, ThoughtFinish] = {
     "stop": "stop", "eos": "eos", "length": "length", "budget": "length", "stuck": "length"
 }  # fmt: skip
@@ -143,9 +144,13 @@ class ThoughtGenerator:
         sampling = self.sampling if temperature is None else sampling_of(self.sampling, {"temperature": temperature})
         starts = [(node, path, k, start) for node, path, k in wanted for start in await self._starts(node, k)]
         asked = [self._request(node, path, k, start, sampling, round) for node, path, k, start in starts]
-        pairs = [(None if start is None else node, r) for (node, *_, start), r in zip(starts, asked, strict=True)]
+        sent = [
+            (None if start is None else node, path, request)
+            for (node, path, _, start), request in zip(starts, asked, strict=True)
+            if isinstance(request, GenerateRequest)
+        ]
         try:
-            replies = iter(await self._thoughts([(node, r) for node, r in pairs if isinstance(r, GenerateRequest)]))
+            replies = iter(await self._replies(sent))
         finally:
             for (*_, start), request in zip(starts, asked, strict=True):
                 if start is None and isinstance(request, GenerateRequest):
@@ -221,24 +226,19 @@ class ThoughtGenerator:
             constraint=constraint,
         )
 
-    async def _thoughts(self, asked: Sequence[tuple[Node | None, GenerateRequest]]) -> list[list[Reply] | Refusal]:
+    async def _replies(self, asked: Sequence[tuple[Node | None, Path, GenerateRequest]]) -> list[list[Reply] | Refusal]:
         """The replies to requests for the text of a thought after a node, None: of a closing; each with its thinking block."""
+        call = partial(send, self.engine, self.account)
         if self._blocks is not None:
-            return await self._blocks.generate(asked, self._replies)
-        replies = await self._replies([request for _, request in asked])
-        return [
-            reply if isinstance(reply, Refusal) else [(completion, NO_BLOCK) for completion in reply]
-            for reply in replies
-        ]
-
-    async def _replies(self, requests: Sequence[GenerateRequest]) -> list[list[Completion] | Refusal]:
-        """All replies. If the engine refuses a request, all requests are sent again one by one."""
-        try:
-            return [*await self.engine.generate(requests, self.account)]
-        except (ContextOverflow, ConstraintError) as error:
-            if len(requests) == 1:
-                return [error]
-        return [(await self._replies([request]))[0] for request in requests]
+            replies = await self._blocks.generate([(node, request) for node, _, request in asked], call)
+        else:
+            replies = [
+                found if isinstance(found, Refusal) else [(completion, NO_BLOCK) for completion in found]
+                for found in await call([request for *_, request in asked])
+            ]
+        closings = {at: (path, request) for at, (node, path, request) in enumerate(asked) if node is None}
+        await self.closer.read_on(replies, closings, call)
+        return replies
 
     def _sampled(
         self, node: Node, path: Path, start: Start, reply: Sequence[Reply], round: int, constrained: bool

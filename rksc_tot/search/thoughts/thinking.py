@@ -7,21 +7,20 @@ its budget, and the text after it. Markers that a model writes in odd places nee
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from rksc_tot.core.errors import ConfigError, ConstraintError, ContextOverflow
+from rksc_tot.core.errors import ConfigError, ContextOverflow
 from rksc_tot.core.ledger import Ledger
 from rksc_tot.core.seeds import stream_key
 from rksc_tot.core.task import Thinking
 from rksc_tot.core.tree import Node
 from rksc_tot.engine.base import AppendedText, Completion, Engine, GenerateRequest, ThinkingEngine, ThinkingFormat
+from rksc_tot.search.thoughts.replies import Refusal, Send
 from rksc_tot.search.thoughts.thinking_block import BlockEnd, OpenBlock, Reply, ThinkingBlock, split_reply
 
 T = TypeVar("T")
-Refusal = ContextOverflow | ConstraintError
-Send = Callable[[Sequence[GenerateRequest]], Awaitable[list[list[Completion] | Refusal]]]
 
 
 def continued(engine: Engine, handle: Any, prefix: Sequence[int], text: str) -> Any:

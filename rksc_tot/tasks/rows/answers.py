@@ -66,10 +66,11 @@ class LastNumber(AnswerForm):
         return next(reversed(numbers_in(text)), None)
 
     def in_reply(self, asked: str, reply: str) -> str | None:
-        """The first number of the reply; of an equation in its first sentence, the number after the last ``=``."""
-        first, *_ = re.split(r"(?<=[.!?])\s|\n", reply.strip(), maxsplit=1)
-        after = numbers_in(first.rpartition("=")[2]) if "=" in first else []
-        return next(iter([*after, *numbers_in(reply)]), None)
+        """The first number of the reply; of an equation in the first sentence with a number, that after the last ``=``."""
+        for sentence in re.split(r"(?<=[.!?])\s|\n", reply):
+            if found := numbers_in(sentence.rpartition("=")[2]) or numbers_in(sentence):
+                return found[0]
+        return None
 
 
 class Boxed(AnswerForm):
@@ -107,6 +108,10 @@ class After(AnswerForm):
             if found := rest.strip(" \t*_:").partition("\n")[0].strip(" \t*_").removesuffix("."):
                 return found
         return None
+
+    def in_reply(self, asked: str, reply: str) -> str | None:
+        """The first line of the reply that is not blank or a colon."""
+        return self.find(asked + reply.lstrip(" \t\n*_:"))
 
 
 class ChoiceLetter(AnswerForm):

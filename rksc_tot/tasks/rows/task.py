@@ -31,6 +31,7 @@ class RowsTask(Task):
 
     name = "rows"
     thoughts = "lines"
+    closing_tokens = 64
 
     def __init__(
         self,

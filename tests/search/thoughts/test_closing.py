@@ -1,10 +1,11 @@
 """A path that ends without an answer is asked for it (``Task.closing``)."""
 
+import asyncio
 import math
 
 import pytest
 
-from rksc_tot.api.solve import solve
+from rksc_tot.api.solve import asolve, solve
 from rksc_tot.api.solve_many import solve_many
 from rksc_tot.core.budget import Budget
 from rksc_tot.core.errors import TaskError
@@ -180,6 +181,77 @@ def test_an_empty_reply_is_a_recorded_rejection():
     for result in run_all(lambda text, rng: "" if text.endswith(ASK) else "7\n"):
         assert result.answer is None
         assert result.rejections["the model wrote no answer after Task.closing"] > 0
+
+
+def a_number_after_lines(text, rng):
+    """Digits; after the closing a line without a number, a blank one, and then the answer."""
+    _, closing, written = text.rpartition(ASK)
+    return ":\n\nso it is\n 42\nmore".removeprefix(written) if closing else f"{rng.randrange(10)}\n"
+
+
+def number_in(problem, path):
+    return next((word for word in path[-1].text.split() if word.isdigit()), None)
+
+
+def test_a_reply_goes_on_over_lines_without_an_answer():
+    options = {"closing_tokens": 40, "answer": number_in}
+    for keep_stop in (True, False):
+        for result in run_all(a_number_after_lines, keep_stop=keep_stop, **options):
+            best = result.tree[result.best]
+            assert (result.answer, best.text, best.finish) == ("42", ":\nso it is\n 42", "stop")
+            assert len(best.tokens) == len(best.logprobs)
+            assert "".join(map(chr, best.tokens)) == ":\n\nso it is\n 42\n"[: None if keep_stop else -1]
+
+
+def test_a_reply_goes_on_up_to_closing_tokens_or_the_end_of_the_text():
+    for result in run_all(a_number_after_lines, closing_tokens=9, answer=number_in):
+        assert (result.answer, {*result.rejections}) == (None, {"answer returned None"})
+        assert {len(node.tokens) for node in result.tree if node.closing} == {9}
+
+    def unable(text, rng):
+        _, closing, written = text.rpartition(ASK)
+        return "I\ndo not".removeprefix(written) if closing else "x\n"
+
+    for result in run_all(unable, closing_tokens=99, answer=number_in):
+        assert {(node.text, node.finish) for node in result.tree if node.closing} == {("I\ndo not", "eos")}
+
+
+def test_a_reply_that_goes_on_exceeds_no_budget():
+    for tokens in range(1, 40, 3):
+        budget = Budget(tokens=tokens)
+        for result in run_all(a_number_after_lines, budget, closing_tokens=16, answer=number_in):
+            assert result.ledger.tokens_sampled <= tokens
+
+
+def test_a_reply_does_not_go_on_if_answer_raises():
+    seen = set()
+
+    def answer(problem, path):
+        seen.add(path[-1].text)
+        raise ValueError("none")
+
+    for strategy in STRATEGIES.names():
+        with pytest.raises(TaskError, match="answer raised ValueError"):
+            run(strategy, a_number_after_lines, closing_tokens=40, answer=answer)
+    assert seen == {":"}
+
+
+async def test_a_reply_that_goes_on_releases_every_handle_if_its_search_is_cancelled():
+    calls = 0
+
+    class Cancelled(MockEngine):
+        async def generate(self, requests, account):
+            nonlocal calls
+            calls += 1
+            if calls == 3:
+                raise asyncio.CancelledError
+            return await super().generate(requests, account)
+
+    engine = Cancelled(a_number_after_lines)
+    task = closing_task(max_thoughts=1, closing_tokens=40, answer=number_in)
+    with pytest.raises(asyncio.CancelledError):
+        await asolve(task, "p", engine=engine, strategy="bfs")
+    assert (calls, engine.handles) == (3, 0)
 
 
 def test_a_closing_of_messages_needs_a_prompt_of_messages():
