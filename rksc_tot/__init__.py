@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rksc_tot.api.result import Result
     from rksc_tot.api.solve import asolve, astream, solve, stream
     from rksc_tot.api.solve_many import asolve_many, solve_many
-    from rksc_tot.cache.slot_pool import SharedKVBudget
+    from rksc_tot.cache.kv_budget.shared_kv_budget import SharedKVBudget
     from rksc_tot.core.budget import Budget
     from rksc_tot.core.errors import (
         CacheError,
@@ -124,7 +124,7 @@ _HOME = {
     "api.result": ("Result",),
     "api.solve": ("asolve", "astream", "solve", "stream"),
     "api.solve_many": ("asolve_many", "solve_many"),
-    "cache.slot_pool": ("SharedKVBudget",),
+    "cache.kv_budget.shared_kv_budget": ("SharedKVBudget",),
     "core.budget": ("Budget",),
     "core.errors": (
         "CacheError",

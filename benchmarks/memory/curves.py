@@ -158,9 +158,9 @@ def searches(suite: str, problems: Sequence[str], seed: int, setting: Setting) -
     """Search every problem in one setting."""
     with open_engine(suite, setting) as engine:
         found = [search(suite, problem, seed, engine) for problem in problems]
-        if setting.tokens is None and engine.cache.residency.evicted_tokens:
+        if setting.tokens is None and engine.cache.eviction_log.tokens:
             raise RuntimeError(
-                f"{engine.cache.residency.evicted_tokens} tokens were evicted, although the budget has room for all"
+                f"{engine.cache.eviction_log.tokens} tokens were evicted, although the budget has room for all"
             )
     return found
 

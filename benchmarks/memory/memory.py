@@ -31,7 +31,7 @@ import typer
 from benchmarks.common.report import Quick, Report
 from benchmarks.common.tree_shapes import Shape, recorded, synthetic
 from rksc_tot.cache.prefix_tree import PrefixTree, Segment
-from rksc_tot.cache.slot_pool import SlotPool
+from rksc_tot.cache.kv_budget.slot_pool import SlotPool
 from rksc_tot.core.errors import CacheError
 from rksc_tot.policies.eviction.registry import EVICTION
 
@@ -56,7 +56,7 @@ def visit(tree: PrefixTree, at: Segment) -> int:
     try:
         for segment, first in tree.residency.missing(at):
             count = len(segment.tokens) - first
-            tree.residency.make_room(count)
+            tree.room.make_room(count)
             again += count - tree.residency.store(segment, tree.residency.pool.allocate(count))
     finally:
         tree.residency.unpin(at)
@@ -80,8 +80,8 @@ def replay(shape: Shape, scores: Sequence[float], policy: str, budget: int, kept
                 again += visit(tree, segments[node])
             for _, node in thoughts:
                 again += visit(tree, segments[node])
-                eviction = tree.residency.eviction
-                eviction.rate(segments[node], eviction.policy.importance(scores[node], depths[node]))
+                queue = tree.eviction_queue
+                queue.rate(segments[node], queue.policy.importance(scores[node], depths[node]))
             level = [node for _, node in thoughts if children[node]]
             for _, node in thoughts:
                 if not (kept or children[node]):
@@ -136,8 +136,8 @@ def overruns(policy: str, operations: int, seed: int = 0, limit: int = 60) -> in
         elif held:
             segment = rng.choice(held)[0]
             if action == "rate":
-                eviction = tree.residency.eviction
-                eviction.rate(segment, eviction.policy.importance(rng.gauss(0, 1), rng.randrange(5)))
+                queue = tree.eviction_queue
+                queue.rate(segment, queue.policy.importance(rng.gauss(0, 1), rng.randrange(5)))
             else:
                 try:
                     visit(tree, segment)

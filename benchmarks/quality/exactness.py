@@ -67,7 +67,7 @@ def tree_difference(forward: Forward, route: Route, seed: int, size: int) -> flo
     import random
 
     from rksc_tot.cache.prefix_tree import PrefixTree, Segment
-    from rksc_tot.cache.slot_pool import SlotPool
+    from rksc_tot.cache.kv_budget.slot_pool import SlotPool
     from rksc_tot.engine.attention.plan import Block
     from rksc_tot.policies.eviction.base import NoEviction
 

@@ -10,17 +10,21 @@ No two children of a segment begin with the same token, so equal paths are one p
 stored, and computed, once. A handle always ends at the end of a segment. When a segment is split, its lower part stays the same
 object, so handles and pins stay valid.
 
-Which KV is resident, and what is evicted, is decided in :mod:`rksc_tot.cache.residency`.
+Which KV is resident is said in :mod:`rksc_tot.cache.residency`, what is evicted in :mod:`rksc_tot.cache.eviction.when_to_evict`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from rksc_tot.cache.residency import KVCompressor, KVOffloader, Residency
+from rksc_tot.cache.eviction.evict import Evictor
+from rksc_tot.cache.eviction.log import EvictionLog
+from rksc_tot.cache.eviction.queue import EvictionQueue
+from rksc_tot.cache.eviction.when_to_evict import KVCompressor, RoomMaker
+from rksc_tot.cache.kv_budget.payer import Payer
+from rksc_tot.cache.kv_budget.slot_pool import SlotPool
+from rksc_tot.cache.residency import KVOffloader, Residency
 from rksc_tot.cache.segment import Segment
-from rksc_tot.cache.segment_kv import Payer
-from rksc_tot.cache.slot_pool import SlotPool
 from rksc_tot.core.errors import CacheError
 from rksc_tot.policies.eviction.base import EvictionPolicy
 
@@ -32,8 +36,12 @@ class PrefixTree:
 
     Parameters
     ----------
-    pool, policy, compressor, offloader
+    pool, offloader
         See :class:`~rksc_tot.cache.residency.Residency`.
+    policy
+        The order in which KV is evicted.
+    compressor
+        See :class:`~rksc_tot.cache.eviction.when_to_evict.RoomMaker`.
     isolated
         Whether each prompt gets an origin of its own, so that searches share no KV. The paths of a prompt are then forgotten
         when the prompt is closed and nothing refers to them.
@@ -42,6 +50,8 @@ class PrefixTree:
     ----------
     residency
         Which KV of the tree is in the arena.
+    eviction_queue, eviction_log, evictor, room
+        The order of eviction, its counts, its execution, and the decision to evict.
     origin
         The segment without tokens from which shared paths start.
     """
@@ -56,7 +66,11 @@ class PrefixTree:
         offloader: KVOffloader | None = None,
     ) -> None:
         self.isolated = isolated
-        self.residency = Residency(self, pool, policy, compressor, offloader)
+        self.eviction_queue = EvictionQueue(policy)
+        self.eviction_log = EvictionLog()
+        self.residency = Residency(self, pool, self.eviction_queue, offloader)
+        self.evictor = Evictor(self.residency, self.eviction_queue, self.eviction_log)
+        self.room = RoomMaker(self.residency, self.eviction_queue, self.evictor, compressor)
         self._made = 0
         self._origins: dict[Segment, None] = {}  # origins with at least one path
         self.origin = self._segment(None, [], 0)
@@ -86,7 +100,7 @@ class PrefixTree:
             while same < len(child.tokens) and i + same < len(tokens) and child.tokens[same] == tokens[i + same]:
                 same += 1
             if same < len(child.tokens) and child.kv.per_head:  # its slots cannot be told apart by token
-                self.residency.evict_subtree(child)
+                self.evictor.evict_subtree(child)
                 continue
             at = child if same == len(child.tokens) else self._split(child, same)
             i += same
@@ -114,7 +128,7 @@ class PrefixTree:
             high.parent.stored_children.pop(high, None)
             if at.kv.computed:
                 high.parent.stored_children[at] = None
-            self.residency.eviction.offer(at)
+            self.eviction_queue.offer(at)
 
     def split_by_payer(self, segment: Segment, payer: Payer | None) -> None:
         """Split a segment before its first missing token if another account than ``payer`` is charged for the tokens above."""
@@ -153,12 +167,12 @@ class PrefixTree:
         """Evict unreferenced segments at and below ``at``, and above it down to position ``floor``.."""
         for segment in reversed(at.subtree()):
             if segment.kv.computed and segment.unreferenced:
-                self.residency.evict(segment)
+                self.evictor.evict(segment)
         parent = at.parent
         while parent is not None and parent.start >= floor and parent.unreferenced:
             above = parent.parent
             if parent.kv.computed:  # otherwise it has been removed already
-                self.residency.evict(parent)
+                self.evictor.evict(parent)
             parent = above
 
     def prune(self, segment: Segment) -> None:
@@ -181,7 +195,7 @@ class PrefixTree:
             self._origins.pop(at, None)
         while not at.kv.computed and at.parent is not None:
             at = at.parent
-        self.residency.eviction.offer(at)  # the lowest segment of the path with KV: those above it are no leaves
+        self.eviction_queue.offer(at)  # the lowest segment of the path with KV: those above it are no leaves
 
     def check_integrity(self) -> None:
         """Raise CacheError unless links, pins and prompts of all segments fit together, and the residency is intact."""

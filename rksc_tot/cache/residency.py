@@ -1,26 +1,16 @@
-"""Which KV is resident in the arena: what a path lacks, storing it, and evicting it when room is needed.
-
-Eviction is leaf first: a segment may lose its slots when no segment below it holds KV and no running job pins it. Segments go
-in three rounds: first those that no handle refers to, then those that a handle refers to (they are computed again when they
-are visited), last the prompts of open searches, where a request would fail otherwise. Within a round the eviction policy
-decides.
-"""
+"""Which KV is resident in the arena: what a path lacks, storing it, and dropping it. Eviction is in ``cache/eviction/``."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from typing import Protocol
 
-from rksc_tot.cache.eviction_queue import OPEN_PROMPT, UNHELD, EvictionQueue
+from rksc_tot.cache.eviction.queue import EvictionQueue
+from rksc_tot.cache.kv_budget.payer import Payer, charge
+from rksc_tot.cache.kv_budget.slot_pool import SlotPool
 from rksc_tot.cache.segment import Segment
-from rksc_tot.cache.segment_kv import KVState, Payer
-from rksc_tot.cache.slot_pool import SharedRoomTaken, SlotPool
-from rksc_tot.core.errors import AccountFull, CacheError
-from rksc_tot.policies.eviction.base import EvictionPolicy
-
-_log = logging.getLogger("rksc_tot")
+from rksc_tot.cache.segment_kv import KVState
+from rksc_tot.core.errors import CacheError
 
 
 class SegmentTree(Protocol):
@@ -43,14 +33,6 @@ class KVOffloader(Protocol):
         ...
 
 
-class KVCompressor(Protocol):
-    """Makes room by dropping the KV of single tokens (see :mod:`rksc_tot.engine.kv.tree_compressor`)."""
-
-    def make_room(self, residency: Residency, count: int) -> None:
-        """Drop KV until ``count`` slots are free, or as far as the compression policy goes."""
-        ...
-
-
 class Residency:
     """The KV that the segments of one tree hold in the arena.
 
@@ -60,19 +42,13 @@ class Residency:
         The tree of the segments.
     pool
         The slots of the arena.
-    policy
-        Which KV is evicted first.
-    compressor
-        Asked to make room before a segment is evicted that a handle refers to; None: segments are evicted at once.
+    queue
+        Gets every segment that may have become evictable.
     offloader
         Copies the KV of segments that a handle refers to before it leaves the arena; None: it is computed again.
 
     Attributes
     ----------
-    eviction
-        The order in which segments are evicted.
-    evicted_tokens
-        Tokens evicted to make room so far.
     compressed
         Whether compression has ever dropped KV.
     changes
@@ -84,17 +60,14 @@ class Residency:
         self,
         tree: SegmentTree,
         pool: SlotPool,
-        policy: EvictionPolicy,
-        compressor: KVCompressor | None = None,
+        queue: EvictionQueue,
         offloader: KVOffloader | None = None,
     ) -> None:
         self.tree = tree
         self.pool = pool
-        self.eviction = EvictionQueue(policy)
-        self.evicted_tokens = 0
+        self.queue = queue
         self.compressed = False
         self.changes = 0
-        self._compressor = compressor
         self._offloader = offloader
         self._clock = 0
 
@@ -206,68 +179,7 @@ class Residency:
         if not per_head:
             self.offload(segment)
         self._free(segment, segment.kv.keep(kept, per_head))
-        self.eviction.offer(segment)
-
-    def allocate(self, count: int, payer: Payer | None = None, limit: int | None = None) -> list[int]:
-        """Slots for ``count`` tokens, with room made for them (see :meth:`make_room`)."""
-        while True:
-            self.make_room(count, payer, limit)
-            with suppress(SharedRoomTaken):
-                return self.pool.allocate(count)
-
-    def make_room(self, count: int, payer: Payer | None = None, limit: int | None = None) -> None:
-        """Evict or compress until ``count`` slots are free.
-
-        ``limit``: most tokens that may then be resident on the account ``payer``; None: no limit. Raises CacheError if the KV
-        that is left is in use, AccountFull if that of ``payer`` is.
-        """
-        if payer is not None and limit is not None:
-            self._make_room_within(count, payer, limit)
-        compressor = self._compressor
-        while self.pool.available < count:
-            victim = self.eviction.pop(last=OPEN_PROMPT if compressor is None else UNHELD)
-            if victim is not None:
-                self._evict_for_room(victim)
-            elif compressor is not None:
-                compressor.make_room(self, count)
-                compressor = None
-            elif not self.pool.ask(count):
-                raise self._full(count)
-
-    def give_up(self, count: int) -> None:
-        """Evict until ``count`` more slots are free, as far as that goes."""
-        most = self.pool.used - count
-        while self.pool.used > most and (victim := self.eviction.pop(last=OPEN_PROMPT)) is not None:
-            self.evict(victim)
-
-    def evict(self, segment: Segment, offload: bool = True) -> None:
-        """Free all slots of a segment. ``offload``: whether its KV is copied out first if a handle refers to it."""
-        if offload and (segment.handles or segment.children):
-            self.offload(segment)
-        _log.debug("evicted %d tokens from position %d on", len(segment.kv.slots), segment.start)
-        self.release(segment)
-        segment.logits = segment.states = None
-        if segment.parent is not None:
-            segment.parent.stored_children.pop(segment, None)
-        self.tree.prune(segment)
-
-    def evict_subtree(self, at: Segment) -> None:
-        """Evict all KV at and below ``at``, also where jobs run; these compute what they need again."""
-        for segment in reversed(at.subtree()):
-            if segment.kv.computed:
-                self.evict(segment)
-
-    def invalidate(self, at: Segment) -> None:
-        """Drop all KV at and below ``at``, offloaded copies included: the model gave wrong values."""
-        for segment in reversed(at.subtree()):
-            segment.kv.drop_offloaded()
-            if segment.kv.computed:
-                self.evict(segment, offload=False)
-
-    def clear(self) -> None:
-        """Evict everything that no handle and no running job needs."""
-        while victim := self.eviction.pop(last=UNHELD):
-            self.evict(victim)
+        self.queue.offer(segment)
 
     def release(self, segment: Segment) -> None:
         """Free all slots of a segment, and mark nothing of it as computed."""
@@ -292,7 +204,7 @@ class Residency:
         if any(payer.kv_rows != held for payer, held in charged.values()):
             raise CacheError("an account is charged for more or less than is resident on it")
         self.pool.check_integrity(taken)
-        self.eviction.check_integrity(self.tree.segments())
+        self.queue.check_integrity(self.tree.segments())
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
@@ -301,49 +213,13 @@ class Residency:
         before = len(segment.kv.slots)
         segment.kv.put(first, slots)
         segment.kv.payer = payer
-        if payer is not None:
-            payer.kv_rows += len(segment.kv.slots) - before
+        charge(payer, len(segment.kv.slots) - before)
         if segment.parent is not None:
             segment.parent.stored_children[segment] = None
-        self.eviction.offer(segment)
+        self.queue.offer(segment)
 
     def _free(self, segment: Segment, slots: list[int]) -> None:
         """Return slots of a segment to the pool and to the account that is charged for them."""
         self.changes += 1
         self.pool.free(slots)
-        if segment.kv.payer is not None:
-            segment.kv.payer.kv_rows -= len(slots)
-
-    def _make_room_within(self, count: int, payer: Payer, limit: int) -> None:
-        """Evict KV of ``payer`` until it may store ``count`` more. Looks at every segment whenever something is evicted."""
-        while payer.kv_rows + count > limit:
-            mine = (segment for segment in self.tree.segments() if segment.kv.payer is payer)
-            victims = sorted((key, segment) for segment in mine if (key := self.eviction.key(segment)) is not None)
-            if not victims:
-                raise AccountFull(
-                    f"{_more(count)} the {limit} this search may hold, {payer.kv_rows} of which are in use",
-                    hint="raise its budget of KV bytes or expand fewer branches at once",
-                )
-            for _, victim in victims:
-                if payer.kv_rows + count <= limit:
-                    break
-                self._evict_for_room(victim)
-
-    def _evict_for_room(self, victim: Segment) -> None:
-        self.evicted_tokens += len(victim.kv.slots)
-        self.evict(victim)
-
-    def _full(self, count: int) -> CacheError:
-        pool, needed, other = self.pool, "running branches need", ""
-        if not self.eviction.policy.evicts_held:
-            needed, other = "running branches or open handles need", "let another policy evict, "
-        return CacheError(
-            f"{_more(count)} the KV budget of {pool.limit} tokens, {pool.used} of which {needed}",
-            hint=f"{other}raise the KV budget, by {(count - pool.available) * pool.row_bytes} bytes at least,"
-            " or expand fewer branches at once",
-        )
-
-
-def _more(count: int) -> str:
-    """The beginning of a message about tokens for which there is no room."""
-    return "1 more token does not fit" if count == 1 else f"{count} more tokens do not fit"
+        charge(segment.kv.payer, -len(slots))

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple, Protocol
 
+from rksc_tot.cache.kv_budget.payer import Payer
 from rksc_tot.core.errors import CacheError
 
 
@@ -50,18 +51,6 @@ class OffloadedKV(Protocol):
     def drop(self) -> None:
         """Give the copy up."""
         ...
-
-
-class Payer(Protocol):
-    """An account that is charged for resident tokens.
-
-    Attributes
-    ----------
-    kv_rows
-        Tokens that are resident on the account.
-    """
-
-    kv_rows: int
 
 
 class SegmentKV:

@@ -33,7 +33,7 @@ def open_engine(model: str | None, device: str, dtype: str, settings: EngineSett
 
 def share_budget(verifier: Verifier | None, arguments: EngineArguments) -> tuple[Verifier | None, EngineArguments]:
     """Have a process reward model run where the engine runs, with one KV budget for both, unless it has settings of its own."""
-    from rksc_tot.cache.slot_pool import SharedKVBudget
+    from rksc_tot.cache.kv_budget.shared_kv_budget import SharedKVBudget
     from rksc_tot.engine.transformers_engine.settings import EngineSettings
     from rksc_tot.verifiers import PRM
 

@@ -96,7 +96,7 @@ def test_other_searches_order_eviction_and_small_passes_together_do_not_change_a
         assert engine.bytes_per_token == BYTES_PER_TOKEN
         together = found(engine, search, len(PUZZLES), reversed(PUZZLES))
         assert same(engine, together, alone(search))
-        assert engine.cache.residency.evicted_tokens > 0
+        assert engine.cache.eviction_log.tokens > 0
 
 
 def test_other_searches_and_their_order_do_not_change_a_result(alone):

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 
 from rksc_tot.cache.prefix_tree import PrefixTree
-from rksc_tot.cache.slot_pool import SlotPool
+from rksc_tot.cache.kv_budget.slot_pool import SlotPool
 from rksc_tot.core.errors import CacheError
 from rksc_tot.policies.eviction.base import EvictionCandidate
 from rksc_tot.policies.eviction.registry import EVICTION
@@ -26,7 +26,7 @@ def compute(tree, segment, evict=None):
     try:
         for part, first in tree.residency.missing(segment):
             count = len(part.tokens) - first
-            (evict or tree.residency.make_room)(count)
+            (evict or tree.room.make_room)(count)
             tree.residency.store(part, tree.residency.pool.allocate(count))
     finally:
         tree.residency.unpin(segment)
@@ -83,8 +83,8 @@ class Reference:
         self.tree.drop(at.segment, prompt=at.prompt)
 
     def rate(self, at, score, depth):
-        importance = self.tree.residency.eviction.policy.importance(score, depth)
-        self.tree.residency.eviction.rate(at.segment, importance)
+        importance = self.tree.eviction_queue.policy.importance(score, depth)
+        self.tree.eviction_queue.rate(at.segment, importance)
         self.ratings[at.segment] = importance
 
     def visit(self, at):
@@ -115,7 +115,7 @@ class Reference:
     def clear(self):
         referred = self._above(self.held) | self._above(self.pinned)
         staying = {s for s in self.tree.segments() if s.kv.slots and s in referred}
-        self.tree.residency.clear()
+        self.tree.evictor.clear()
         assert {s for s in self.tree.segments() if s.kv.slots} == staying
 
     # -- what should be so -------------------------------------------------------------------------------------------
@@ -129,12 +129,12 @@ class Reference:
         def place(s):
             rated = [self.ratings[a] for a in s.lineage() if a in self.ratings]
             seen = EvictionCandidate(rated[-1] if rated else math.inf, s.last_used, s.uses, s.id)
-            return (s in held) + (s in prompts), self.tree.residency.eviction.policy.order(seen), s.id
+            return (s in held) + (s in prompts), self.tree.eviction_queue.policy.order(seen), s.id
 
         may = [
             s for s in self.tree.segments()
             if s.kv.slots and s not in pinned and not any(c.kv.slots for c in s.children.values())
-            and not (s in held and (s.irreplaceable or not self.tree.residency.eviction.policy.evicts_held))
+            and not (s in held and (s.irreplaceable or not self.tree.eviction_queue.policy.evicts_held))
         ]  # fmt: skip
         return min(may, key=place, default=None)
 
@@ -182,6 +182,6 @@ class Reference:
         while self.tree.residency.pool.available < count:
             expected = self.victim(running)
             resident = {s for s in self.tree.segments() if s.kv.slots}
-            self.tree.residency.make_room(self.tree.residency.pool.available + 1)  # one more, so one victim
+            self.tree.room.make_room(self.tree.residency.pool.available + 1)  # one more, so one victim
             assert resident - {s for s in self.tree.segments() if s.kv.slots} == {expected}
             self.evictions += 1

@@ -8,7 +8,7 @@ from typing import ClassVar
 import pytest
 
 from rksc_tot.cache.prefix_tree import PrefixTree, Segment
-from rksc_tot.cache.slot_pool import SlotPool
+from rksc_tot.cache.kv_budget.slot_pool import SlotPool
 from rksc_tot.core.errors import CacheError
 from rksc_tot.engine.attention.plan import Piece
 from rksc_tot.engine.base import Account
@@ -119,13 +119,13 @@ class Books:
     def compute(self):
         """A pass over one or two paths, like the engine's; sometimes it fails."""
         ends = [*(h.segment for h in self.held), *self.pinned]
-        blocks, jobs, evicted = [], [], self.tree.residency.evicted_tokens
+        blocks, jobs, evicted = [], [], self.tree.eviction_log.tokens
         most, exact, vain = self.rng.choice((1, 2, 3, 99)), self.rng.random() < 0.5, self.rng.random() < 0.2
         chosen = list(dict.fromkeys(self.rng.choices(ends, k=self.rng.choice((1, 1, 2))))) if ends else []
         for segment in [s for at in chosen for s in at.lineage()] if exact else ():
             if segment.kv.per_head:  # as the engine does to make a path whole
                 first = self.keys(segment)[segment.start]
-                self.tree.residency.evict_subtree(segment)
+                self.tree.evictor.evict_subtree(segment)
                 self.known = {key: token for key, token in self.known.items() if key[: len(first)] != first}
         for at in chosen:
             job = Job(self.tree, at, self.rng.choice(self.accounts), 0)
@@ -156,7 +156,7 @@ class Books:
         for job in jobs:
             self.tree.residency.unpin(job.base)
             self.tree.drop(job.base)
-        self.forget(self.tree.residency.evicted_tokens - evicted)
+        self.forget(self.tree.eviction_log.tokens - evicted)
 
     def book(self, made):
         """The expected state of the rows of a block."""
@@ -179,10 +179,10 @@ class Books:
         assert piece.context(0, block.start) == ([self.known[keys[n]].slot for n in there], there)
 
     def make_room(self):
-        evicted = self.tree.residency.evicted_tokens
+        evicted = self.tree.eviction_log.tokens
         with suppress(CacheError):
-            self.tree.residency.make_room(self.rng.randint(1, ROOM))
-        self.forget(self.tree.residency.evicted_tokens - evicted)
+            self.tree.room.make_room(self.rng.randint(1, ROOM))
+        self.forget(self.tree.eviction_log.tokens - evicted)
 
     def reduce(self):
         stored = [s for s in self.tree.segments() if s.kv.slots]
@@ -222,7 +222,7 @@ class Books:
             self.known |= {key: Token(slot, True, payer) for key, slot in zip(keys, slots, strict=False)}
 
     def clear(self):
-        self.tree.residency.clear()
+        self.tree.evictor.clear()
         self.forget()
 
     def scratch(self):

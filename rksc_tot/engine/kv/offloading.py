@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from rksc_tot.cache.arena import Arena
 from rksc_tot.cache.offload.store import OffloadedRecord, OffloadStore
-from rksc_tot.cache.residency import Residency
+from rksc_tot.cache.prefix_tree import PrefixTree
 from rksc_tot.cache.segment import Segment
-from rksc_tot.cache.segment_kv import Payer
+from rksc_tot.cache.kv_budget.payer import Payer
 from rksc_tot.engine.jobs.job import Job
 
 
 class Restorer:
     """Restores exact KV that :class:`~rksc_tot.cache.offload.arena_offloader.ArenaOffloader` put into a store."""
 
-    def __init__(self, store: OffloadStore, residency: Residency, arena: Arena) -> None:
+    def __init__(self, store: OffloadStore, tree: PrefixTree, arena: Arena) -> None:
         self.store = store
-        self.residency = residency
+        self.tree = tree
         self.arena = arena
 
     def prefetch(self, job: Job) -> None:
         """Let the store begin to read the KV that a job will need."""
         for tip in job.wanted():
-            for segment, first in self.residency.missing(tip, job.exact):
+            for segment, first in self.tree.residency.missing(tip, job.exact):
                 if record := _record(segment, first):
                     self.store.prefetch(record)
 
@@ -49,11 +49,11 @@ class Restorer:
 
     def _restore(self, segment: Segment, record: OffloadedRecord, payer: Payer | None, limit: int | None) -> bool:
         """Copy a record back; False if the store has dropped it."""
-        residency, kv, tokens = self.residency, segment.kv, range(record.tokens)
+        residency, kv, tokens = self.tree.residency, segment.kv, range(record.tokens)
         present = {} if kv.per_head else kv.slots_of(tokens)
         fresh = len(tokens) - len(present)
         payer = kv.payer if kv.computed else payer
-        taken = iter(new := residency.allocate(fresh, payer, limit))
+        taken = iter(new := self.tree.room.allocate(fresh, payer, limit))
         slots = [present[n] if n in present else next(taken) for n in tokens]
         if self.store.restore(record, self.arena, slots):
             residency.restore(segment, slots, payer)

@@ -104,7 +104,7 @@ class DraftCopies:
     def _copy(self, job: Job, tip: Segment, copy: Segment, tokens: range) -> None:
         """Copy the KV of these tokens from the path to ``tip``."""
         residency = self.tree.residency
-        slots = residency.allocate(len(tokens), job.account, job.account.kv_tokens(self.token_bytes))
+        slots = self.tree.room.allocate(len(tokens), job.account, job.account.kv_tokens(self.token_bytes))
         residency.store(copy, slots, job.payer, tokens.start)
         first, stop = copy.start + tokens.start, copy.start + tokens.stop
         source = [slot for segment in tip.lineage() for slot in segment.read(first, stop)[0]]

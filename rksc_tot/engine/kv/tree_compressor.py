@@ -22,7 +22,10 @@ from rksc_tot.policies.compression.selection import chosen, selection_rng
 
 
 class TreeCompressor(Compressor):
-    """The :class:`~rksc_tot.cache.residency.KVCompressor` of a tree policy: compresses thoughts that no running job uses."""
+    """Compresses thoughts that no running job uses, by a tree policy.
+
+    It is the :class:`~rksc_tot.cache.eviction.when_to_evict.KVCompressor` of the engine.
+    """
 
     policy: TreePolicy
     SLACK = 16  # at least 1/16 of the KV budget is freed at a time, so that not every token asks for room
@@ -111,7 +114,7 @@ class TreeCompressor(Compressor):
 
         They are evicted instead. If the eviction policy never evicts held segments, they are compressed like thoughts.
         """
-        if not residency.eviction.policy.evicts_held:
+        if not residency.queue.policy.evicts_held:
             return set()
         paused = [job for job in self._jobs if job.writes and not (job.running or job.ended)]
         return {s for job in paused for tip in job.tips for s in tip.lineage() if s.start >= job.base.end}

@@ -124,7 +124,7 @@ def schedule(
             pieces.append((segment, rows, segment.kv.slots_of(rows)))
             left -= len(rows)
     fresh = count - sum(len(has) for *_, has in pieces)
-    slots = tree.residency.allocate(fresh, job.account, limit)
+    slots = tree.room.allocate(fresh, job.account, limit)
     made = ScheduledBlock(Block(tip.lineage(), start, [], [], [], job.prompt_end), job, count, [], [])
     for segment, rows, has in pieces:
         own = [has[n] if n in has else slots.pop(0) for n in rows] if has else slots[: len(rows)]
@@ -204,7 +204,7 @@ def _drop_not_finite(tree: PrefixTree, forward: Forward, made: ScheduledBlock) -
     written = {part.segment for part in made.parts}
     for segment in made.block.lineage:
         if segment in written or not forward.arena.finite(segment.kv.slots):
-            tree.residency.invalidate(segment)
+            tree.evictor.invalidate(segment)
             return
 
 

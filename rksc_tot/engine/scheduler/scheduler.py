@@ -236,13 +236,14 @@ class Scheduler:
                 continue
             if leaving and not leaving.isdisjoint(tip.lineage()):
                 continue
-            waking, evicted = not job.running, self.tree.residency.evicted_tokens
+            waking = not job.running
             if waking:
                 job.start()
             try:
                 if self.compressor is not None:
                     self.compressor.book_on(job.account.ledger.compression)
-                made = schedule(self.tree, job, tip, most, lacking, awaited, self.limit(job.account), self.restorer)
+                with self.tree.eviction_log.booked_on(job.account.ledger):
+                    made = schedule(self.tree, job, tip, most, lacking, awaited, self.limit(job.account), self.restorer)
             except CacheError as error:
                 if not waking:
                     self._without_room.add(id(job.account) if isinstance(error, AccountFull) else None)
@@ -253,8 +254,6 @@ class Scheduler:
                 if waking:
                     job.pause()
                 continue
-            finally:
-                job.account.ledger.evicted_tokens += self.tree.residency.evicted_tokens - evicted
             blocks.append(made)
             taken.update((tip, *missing))
             if job.leaves_from is not None:

@@ -10,7 +10,8 @@ from rksc_tot.cache.offload.arena_offloader import ArenaOffloader
 from rksc_tot.cache.offload.open_store import open_store
 from rksc_tot.cache.offload.store import OffloadStore
 from rksc_tot.cache.prefix_tree import PrefixTree
-from rksc_tot.cache.slot_pool import SharedKVBudget, SlotPool
+from rksc_tot.cache.kv_budget.slot_pool import SlotPool
+from rksc_tot.cache.kv_budget.shared_kv_budget import SharedKVBudget
 from rksc_tot.core.errors import ConfigError, EngineError
 from rksc_tot.core.sizes import AUTO
 from rksc_tot.engine.kv.choose_compressor import compressor_for, measure_attention
@@ -93,7 +94,7 @@ def build(model: PreTrainedModel, name: str, settings: EngineSettings) -> Engine
     copies = None
     if compressor is not None and settings.lossless:
         copies = DraftCopies(settings.lossless, compressor, tree, arena, size)
-    restorer = None if store is None else Restorer(store, tree.residency, arena)
+    restorer = None if store is None else Restorer(store, tree, arena)
     scheduler = Scheduler(forward, tree, settings.max_batch_tokens, size, compressor, copies, restorer)
     return EngineParts(forward, capabilities, size, tree, scheduler, store)
 
@@ -109,13 +110,13 @@ def clear(parts: EngineParts, known: Capabilities) -> Capabilities:
         See :func:`build`.
     """
     forward, tree, arena = parts.forward, parts.tree, parts.forward.arena
-    tree.residency.clear()
+    tree.evictor.clear()
     if not forward.changed:
         return known
     if parts.scheduler.jobs:
         raise EngineError("the model has changed while a search runs", hint="let it end, then call engine.clear()")
     for segment in list(tree.segments()):
-        tree.residency.evict_subtree(segment)
+        tree.evictor.evict_subtree(segment)
         segment.kv.drop_offloaded()
     observed, arena.attention_stats = (
         arena.attention_stats,

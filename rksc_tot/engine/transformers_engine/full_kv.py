@@ -44,7 +44,7 @@ async def rehydrate(thread: EngineThread, handles: Sequence[KVHandle], account: 
         for handle in handles:
             for segment in handle.segment.lineage():
                 if segment.kv.per_head:
-                    tree.residency.evict_subtree(segment)
+                    tree.evictor.evict_subtree(segment)
                     break
             if tree.residency.missing(handle.segment, exact=True):
                 handle.segment.logits = None  # known logits do not imply that the KV is full

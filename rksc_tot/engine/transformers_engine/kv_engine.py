@@ -152,12 +152,12 @@ class KVEngine:
             )
 
         def rate() -> None:
-            eviction, stats = self.cache.residency.eviction, self.forward.arena.attention_stats
+            queue, stats = self.cache.eviction_queue, self.forward.arena.attention_stats
             attention = 0.0 if stats is None else stats.share(handle.segment.kv.slots)
             try:
-                eviction.rate(handle.segment, eviction.policy.importance(score, depth, attention), score)
+                queue.rate(handle.segment, queue.policy.importance(score, depth, attention), score)
             except Exception as error:  # of a user's policy; no caller waits for the result
-                _log.warning("eviction by %s failed: %s: %s", eviction.policy.name, type(error).__name__, error)
+                _log.warning("eviction by %s failed: %s: %s", queue.policy.name, type(error).__name__, error)
 
         self.engine_thread.later(rate)
 
@@ -203,9 +203,8 @@ class KVEngine:
     def _give_up(self, rows: int) -> None:
         """Evict KV for another engine with the same budget."""
         with self.engine_thread.books():
-            residency = self.cache.residency
-            residency.give_up(rows)
-            self.forward.arena.shrink(residency.pool.trim())
+            self.cache.evictor.give_up(rows)
+            self.forward.arena.shrink(self.cache.residency.pool.trim())
 
     def _check(self, *handles: Any) -> None:
         self.engine_thread.check_usable()

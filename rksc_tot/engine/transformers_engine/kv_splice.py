@@ -20,7 +20,7 @@ import torch
 from rksc_tot.cache.arena import gather
 from rksc_tot.cache.prefix_tree import PrefixTree
 from rksc_tot.cache.segment import Segment
-from rksc_tot.cache.segment_kv import Payer
+from rksc_tot.cache.kv_budget.payer import Payer
 from rksc_tot.core.ledger import Ledger
 from rksc_tot.engine.attention.plan import Block
 from rksc_tot.engine.jobs.layer_readers import StateKeeper
@@ -88,7 +88,7 @@ def copy_shared(
     CacheError
         If there is no room.
     """
-    slots = tree.residency.allocate(len(branch.tokens), payer, limit)
+    slots = tree.room.allocate(len(branch.tokens), payer, limit)
     tree.residency.store(branch, slots, payer)
     forward.arena.reserve(tree.residency.pool.extent)
     held = [slot for segment in reference.lineage() for slot in segment.kv.slots]

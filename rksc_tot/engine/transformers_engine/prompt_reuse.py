@@ -92,7 +92,7 @@ class PromptReuser:
         """
         if self._rotation is None:
             tree, forward = self._scheduler.tree, self._scheduler.forward
-            slots = tree.residency.allocate(len(PROBES))
+            slots = tree.room.allocate(len(PROBES))
             try:
                 self._rotation = find_rotation(forward, slots, tree.residency.pool.extent)
             finally:
@@ -135,13 +135,13 @@ class PromptReuser:
             return None, rejected._replace(
                 why=f"{pinned} tokens that may not be evicted would fill more than 1/{MOST_KEPT} of the KV budget"
             )
-        evicted = tree.residency.evicted_tokens
+        booked = tree.eviction_log.booked_on
         branch = tree.walk(tree.private_root(irreplaceable=True), target)
         tree.hold(branch)
         tree.residency.pin(branch)
         kept = False
         try:
-            with ResidentPrompt(self._scheduler, reference, account) as job:
+            with booked(account.ledger), ResidentPrompt(self._scheduler, reference, account) as job:
                 job.compute_states()
                 limit = self._scheduler.limit(account)
                 copy_shared(self._scheduler.forward, tree, reference, branch, run, rotation, job.payer, limit)
@@ -152,7 +152,7 @@ class PromptReuser:
                 return None, rejected._replace(why=why, signals=signals, gate=value)
             decision = ReuseDecision(True, None, run.head, run.length, exact.end - run.copied, name, signals, value)
             if random.Random(stream_key(key, "audit")).random() < rule.audit:
-                with ResidentPrompt(self._scheduler, exact, account) as job:
+                with booked(account.ledger), ResidentPrompt(self._scheduler, exact, account) as job:
                     job.compute_logits()
                     decision = decision._replace(audit=_audit(exact.logits, branch.logits))
             _book(account, decision)
@@ -161,7 +161,6 @@ class PromptReuser:
         except CacheError as full:  # there may be room for the variant alone
             return None, rejected._replace(why=str(full))
         finally:
-            account.ledger.evicted_tokens += tree.residency.evicted_tokens - evicted
             tree.residency.unpin(branch)
             if not kept:
                 tree.drop(branch)

@@ -15,7 +15,7 @@ from pydantic import (
     model_validator,
 )
 
-from rksc_tot.cache.slot_pool import SharedKVBudget
+from rksc_tot.cache.kv_budget.shared_kv_budget import SharedKVBudget
 from rksc_tot.core.errors import ConfigError
 from rksc_tot.core.plugins.settings import Settings
 from rksc_tot.core.plugins.user_code import shown
@@ -56,7 +56,7 @@ class EngineSettings(Settings):
     kv_budget
         Bytes of KV that may be resident, prompts included, or a text such as ``64MiB``. Never exceeded, not even by one token.
         ``auto``: a share of what the device has left when the engine is made, 0.8 on a GPU and 0.5 on a CPU.
-        A :class:`~rksc_tot.cache.slot_pool.SharedKVBudget` limits the KV of several engines together.
+        A :class:`~rksc_tot.cache.kv_budget.shared_kv_budget.SharedKVBudget` limits the KV of several engines together.
     eviction
         The order of eviction: ``rsbcm``, ``lru``, ``lfu``, ``random``, ``none``, or a policy of your own
         (entry point ``rksc_tot.eviction``, ``module:attribute``, or an

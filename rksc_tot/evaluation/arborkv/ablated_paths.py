@@ -62,7 +62,7 @@ def _copy(engine: TransformersEngine, tip: Segment, gap: range) -> Segment:
     tokens = [token for segment in lineage for token in segment.tokens]
     tree.residency.pin(tip)  # so that making room does not evict it
     try:
-        slots = tree.residency.allocate(len(tokens))
+        slots = tree.room.allocate(len(tokens))
     finally:
         tree.residency.unpin(tip)
     place = tree.walk(tree.private_root(irreplaceable=True), tokens)

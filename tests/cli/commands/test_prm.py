@@ -5,7 +5,7 @@ import json
 import pytest
 
 from benchmarks.common.reward_models import save_reward_model
-from rksc_tot.cache.slot_pool import SharedKVBudget
+from rksc_tot.cache.kv_budget.shared_kv_budget import SharedKVBudget
 from rksc_tot.cli.engine import share_budget
 from rksc_tot.engine.mock.engine import MockEngine
 from rksc_tot.engine.transformers_engine.settings import EngineSettings

@@ -211,7 +211,7 @@ class Program:
     async def evict(self):
         with self.engine.engine_thread.books(), suppress(CacheError):
             pool = self.engine.cache.residency.pool
-            self.engine.cache.residency.make_room(min(pool.limit, pool.available + self.rng.randint(1, 30)))
+            self.engine.cache.room.make_room(min(pool.limit, pool.available + self.rng.randint(1, 30)))
 
     async def rehydrate(self):
         handle = self.rng.choice(self.handles)

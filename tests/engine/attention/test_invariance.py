@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from rksc_tot.cache.arena import Arena
 from rksc_tot.cache.prefix_tree import PrefixTree
-from rksc_tot.cache.slot_pool import SlotPool
+from rksc_tot.cache.kv_budget.slot_pool import SlotPool
 from rksc_tot.engine.attention.matmul import proved
 from rksc_tot.engine.base import Account
 from rksc_tot.engine.jobs.job import Job
@@ -176,7 +176,7 @@ def ways(forward, wanted):
         for job in rng.sample(tight.jobs, len(tight.jobs)):
             while not job.base.resident:
                 tight.step([job], chunk)
-    assert (tight.tree.residency.evicted_tokens > 0) == (len(tight.seen) > tight.tree.residency.pool.limit)
+    assert (tight.tree.eviction_log.tokens > 0) == (len(tight.seen) > tight.tree.residency.pool.limit)
     tight.tree.check_integrity()
     yield tight
 

@@ -109,7 +109,7 @@ async def test_tokens_drawn_from_compressed_kv_are_not_exact_after_rehydration()
         while engine.usage.passes < 6:
             await asyncio.sleep(0)
         with engine.engine_thread.books():
-            engine.cache.residency.evict_subtree(root.segment)
+            engine.cache.evictor.evict_subtree(root.segment)
         ((found,),) = await writing
         assert shadow.exact[max((path for _, path in shadow.drawn), key=len)]  # the last of it
         assert not found.exact
@@ -178,7 +178,7 @@ async def test_inexact_logits_are_dropped_when_exact_kv_is_restored():
 
         assert await write(below)
         with engine.engine_thread.books():
-            engine.cache.residency.make_room(400)  # all of it is exact, and goes to the store
+            engine.cache.room.make_room(400)  # all of it is exact, and goes to the store
         costs.copy_is_cheaper = lambda *_: False
         assert await write(root)
         with engine.engine_thread.books():

@@ -120,7 +120,7 @@ def test_more_searches_than_fit_evict_and_wait_and_find_the_same_trees(roomy):
             assert outcome.failure is None
             assert outcome.result.ledger.peak_kv_bytes <= needed // 2 * size
             assert shape(outcome.result.tree) == shape(roomy[outcome.problem].tree)
-        assert engine.cache.residency.evicted_tokens > 0
+        assert engine.cache.eviction_log.tokens > 0
         engine.check_integrity()
         engine.clear()
         assert list(engine.cache.segments()) == []

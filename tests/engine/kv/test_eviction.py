@@ -58,7 +58,7 @@ def test_every_policy_finds_the_same_tree_in_a_third_of_the_kv(roomy, policy):
     with load_engine(kv_budget=budget, eviction=policy) as engine:
         found = solve("game24", PUZZLE, engine=engine, **SEARCH)
         engine.check_integrity()
-        assert found.ledger.evicted_tokens == engine.cache.residency.evicted_tokens
+        assert found.ledger.evicted_tokens == engine.cache.eviction_log.tokens
     assert shape(found.tree) == shape(roomy.tree)
     assert found.ledger.distinct_tokens == roomy.ledger.distinct_tokens
     assert 0 < found.ledger.recomputed_tokens <= found.ledger.evicted_tokens
@@ -87,7 +87,7 @@ def test_two_searches_on_one_tight_engine_do_not_change_each_other(roomy):
     with load_engine(kv_budget=budget) as engine:
         found = asyncio.run(both(engine))
         engine.check_integrity()
-        assert sum(result.ledger.evicted_tokens for result in found) == engine.cache.residency.evicted_tokens > 0
+        assert sum(result.ledger.evicted_tokens for result in found) == engine.cache.eviction_log.tokens > 0
     assert [shape(result.tree) for result in found] == wanted
     assert max(result.ledger.peak_kv_bytes for result in found) <= budget
 
@@ -152,4 +152,4 @@ def test_a_wrong_setting_is_named_before_a_model_is_loaded(option, value):
 def test_a_budget_may_be_a_text_and_a_policy_an_object():
     with small(kv_budget="1MiB", eviction=LRU()) as engine:
         assert engine.cache.residency.pool.limit == (1 << 20) // engine.bytes_per_token
-        assert engine.cache.residency.eviction.policy == LRU()
+        assert engine.cache.eviction_queue.policy == LRU()

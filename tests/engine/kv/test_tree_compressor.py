@@ -17,7 +17,7 @@ async def test_thoughts_are_compressed_before_any_thought_is_evicted(make, polic
         assert account.ledger.compression.acted > 5
         assert engine.cache.residency.pool.peak <= 300
         assert any(segment.resident and segment.kv.present is not None for segment in engine.cache.segments())
-        assert engine.cache.residency.evicted_tokens < account.ledger.compression.tokens
+        assert engine.cache.eviction_log.tokens < account.ledger.compression.tokens
 
 
 async def test_thoughts_in_use_are_not_compressed(make, monkeypatch):

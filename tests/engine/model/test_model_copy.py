@@ -216,7 +216,7 @@ def test_offloaded_kv_of_old_weights_is_dropped(model):
         [found] = asyncio.run(engine.generate([GenerateRequest(handle, (1,), Sampling(), 9)], Account()))
         with engine.engine_thread.books():
             for segment in list(engine.cache.segments()):
-                engine.cache.residency.evict_subtree(segment)
+                engine.cache.evictor.evict_subtree(segment)
         assert offloaded_tokens(engine)
         write(model)
         engine.clear()

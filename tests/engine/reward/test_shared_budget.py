@@ -3,7 +3,7 @@
 import pytest
 
 from rksc_tot import load_engine, solve_many
-from rksc_tot.cache.slot_pool import SharedKVBudget
+from rksc_tot.cache.kv_budget.shared_kv_budget import SharedKVBudget
 from rksc_tot.core.errors import ConfigError
 from rksc_tot.strategies import BFS
 from rksc_tot.verifiers import prm

@@ -127,12 +127,12 @@ async def test_an_evicted_path_is_recomputed_and_nothing_changes():
 
     with TransformersEngine(llama(len(tokenizer)), tokenizer) as engine:
         roomy, _, size = await run(engine)
-        assert engine.cache.residency.evicted_tokens == 0
+        assert engine.cache.eviction_log.tokens == 0
     budget = size // 3
     with TransformersEngine(llama(len(tokenizer)), tokenizer, kv_budget=budget, max_batch_tokens=16) as engine:
         tight, ledger, _ = await run(engine)
         assert engine.usage.kv_bytes <= budget
-        assert engine.cache.residency.evicted_tokens > 0
+        assert engine.cache.eviction_log.tokens > 0
     assert tight == roomy
     assert ledger.peak_kv_bytes <= budget
 
@@ -157,7 +157,7 @@ async def test_when_room_is_short_requests_wait_and_nothing_changes():
     budget = roomy[2] // 5
     with TransformersEngine(llama(len(tokenizer)), tokenizer, kv_budget=budget) as engine:
         tight = await run(engine)
-        assert engine.cache.residency.evicted_tokens > 0
+        assert engine.cache.eviction_log.tokens > 0
     assert tight[:2] == roomy[:2]
     assert tight[2] <= budget
 

@@ -114,7 +114,7 @@ def test_a_kept_branch_stays_resident_while_it_is_held(byte_engine):
     lender, branch, _ = share(byte_engine, PromptReuse(**ALL))
     byte_engine.clear()
     with pytest.raises(CacheError):
-        byte_engine.cache.residency.make_room(byte_engine.cache.residency.pool.limit)
+        byte_engine.cache.room.make_room(byte_engine.cache.residency.pool.limit)
     assert byte_engine.cache.residency.missing(lender.segment)
     assert byte_engine.cache.residency.missing(branch.segment) == []
     byte_engine.release(branch)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rksc_tot.cache.slot_pool import SlotPool
+from rksc_tot.cache.kv_budget.slot_pool import SlotPool
 from rksc_tot.core.errors import CacheError
 
 

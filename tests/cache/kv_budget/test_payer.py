@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from rksc_tot.cache.prefix_tree import PrefixTree
-from rksc_tot.cache.slot_pool import SlotPool
+from rksc_tot.cache.kv_budget.slot_pool import SlotPool
 from rksc_tot.core.errors import AccountFull, CacheError
 from rksc_tot.policies.eviction.registry import EVICTION
 from rksc_tot.policies.eviction.rsbcm import RSBCM
@@ -51,7 +51,7 @@ def compute(tree, at, purse, most=99):
             count = min(most, len(segment.tokens) - first)
             if not count:
                 break
-            slots = tree.residency.allocate(count, purse, None if purse is None else purse.limit)
+            slots = tree.room.allocate(count, purse, None if purse is None else purse.limit)
             tree.residency.store(segment, slots, purse)
             most -= count
     finally:
@@ -80,7 +80,7 @@ class Charged(RuleBasedStateMachine):
     def compute(self, data, who, most):
         purse = self.purses[who]
         before = resident(self.tree)
-        evicted = self.tree.residency.evicted_tokens
+        evicted = self.tree.eviction_log.tokens
         at = self.handle(data)
         crowded = self.tree.residency.pool.available < 6
         try:
@@ -88,7 +88,7 @@ class Charged(RuleBasedStateMachine):
         except CacheError:
             return
         gone = before.keys() - resident(self.tree).keys()
-        assert len(gone) == self.tree.residency.evicted_tokens - evicted
+        assert len(gone) == self.tree.eviction_log.tokens - evicted
         if not crowded:  # nothing went but within the account's own limit
             assert all(before[token] is purse is not None for token in gone)
 
@@ -116,7 +116,7 @@ class Charged(RuleBasedStateMachine):
     @precondition(lambda self: len(self.held) > 4)
     @rule()
     def clear(self):
-        self.tree.residency.clear()
+        self.tree.evictor.clear()
 
     @invariant()
     def each_account_is_charged_for_what_it_holds_and_holds_no_more_than_it_may(self):
@@ -160,7 +160,7 @@ def test_an_account_evicts_only_its_own_tokens_and_no_more_than_needed():
         tree.hold(paths[name])
         compute(tree, paths[name], purse)
     assert [paths[name].resident for name in range(5)] == [True, False, True, True, True]
-    assert (one.kv_rows, two.kv_rows, tree.residency.evicted_tokens) == (4, 4, 2)
+    assert (one.kv_rows, two.kv_rows, tree.eviction_log.tokens) == (4, 4, 2)
 
 
 def test_an_account_with_all_kv_in_use_is_full_and_the_error_has_the_numbers():
@@ -169,9 +169,9 @@ def test_an_account_with_all_kv_in_use_is_full_and_the_error_has_the_numbers():
     tree.hold(at)
     compute(tree, at, one)
     tree.residency.pin(at)
-    tree.residency.make_room(1, one, one.limit)
+    tree.room.make_room(1, one, one.limit)
     with pytest.raises(AccountFull, match="2 more tokens do not fit the 4 this search may hold, 3 of which are in use"):
-        tree.residency.make_room(2, one, one.limit)
+        tree.room.make_room(2, one, one.limit)
     assert at.resident
 
 
@@ -182,14 +182,14 @@ def test_errors_about_one_token_use_the_singular():
     compute(tree, at, one)
     tree.residency.pin(at)
     with pytest.raises(AccountFull, match=r"^1 more token does not fit the 3 this search may hold"):
-        tree.residency.make_room(1, one, one.limit)
+        tree.room.make_room(1, one, one.limit)
     full = PrefixTree(SlotPool(3), EVICTION.make("none"))
     at = full.walk(full.origin, [1, 2, 3])
     full.hold(at)
     compute(full, at, Purse(9))
     full.residency.pin(at)
     with pytest.raises(CacheError, match=r"^1 more token does not fit the KV budget of 3 tokens"):
-        full.residency.make_room(1)
+        full.room.make_room(1)
 
 
 @pytest.mark.parametrize("wrong", [-1, 1])
@@ -202,7 +202,7 @@ def test_integrity_notices_a_wrong_charge(wrong):
     with pytest.raises(CacheError, match="charged"):
         tree.check_integrity()
     one.kv_rows -= wrong
-    tree.residency.make_room(ROOM)
+    tree.room.make_room(ROOM)
     one.kv_rows += wrong
     with pytest.raises(CacheError, match="charged"):
         tree.check_integrity()

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from rksc_tot.cache.eviction_queue import EvictionQueue
+from rksc_tot.cache.eviction.queue import EvictionQueue
 from rksc_tot.cache.prefix_tree import PrefixTree
-from rksc_tot.cache.slot_pool import SlotPool
+from rksc_tot.cache.kv_budget.slot_pool import SlotPool
 from rksc_tot.core.errors import CacheError
 from rksc_tot.policies.eviction.registry import EVICTION
 from rksc_tot.policies.eviction.rsbcm import RSBCM
@@ -55,7 +55,7 @@ def test_the_budget_holds_and_the_policy_orders_evictions_over_thousands_of_oper
     for _ in range(OPERATIONS):
         wander(books, rng)
         books.check()
-    evicts_held = books.tree.residency.eviction.policy.evicts_held
+    evicts_held = books.tree.eviction_queue.policy.evicts_held
     assert books.evictions > (
         50 if evicts_held else 10
     )  # or this shows nothing; without held KV there is less to evict
@@ -68,7 +68,7 @@ def hung(tree, parent, tokens, omega=None):
     tree.hold(segment)
     compute(tree, segment)
     if omega is not None:
-        tree.residency.eviction.rate(segment, omega)
+        tree.eviction_queue.rate(segment, omega)
     return segment
 
 
@@ -81,9 +81,9 @@ def test_a_shallow_thought_of_low_score_does_not_take_good_children_with_it():
     weak = hung(tree, tree.origin, [1], omega=0.0)
     good = hung(tree, weak, [2], omega=5.0)
     fair = hung(tree, tree.origin, [3], omega=1.0)
-    tree.residency.make_room(2)
+    tree.room.make_room(2)
     assert resident(weak=weak, good=good, fair=fair) == {"weak", "good"}
-    tree.residency.make_room(4)
+    tree.room.make_room(4)
     assert not resident(weak=weak, good=good)
 
 
@@ -91,16 +91,16 @@ def test_an_unrated_path_is_as_important_as_the_nearest_rated_path_above():
     tree = PrefixTree(SlotPool(4), RSBCM())
     low, high = hung(tree, tree.origin, [1], omega=1.0), hung(tree, tree.origin, [2], omega=2.0)
     below_low, below_high = hung(tree, low, [3]), hung(tree, high, [4])
-    tree.residency.make_room(1)
+    tree.room.make_room(1)
     assert resident(low=low, high=high, below_low=below_low, below_high=below_high) == {"low", "high", "below_high"}
-    tree.residency.make_room(2)
+    tree.room.make_room(2)
     assert resident(low=low, high=high, below_high=below_high) == {"high", "below_high"}
 
 
 def test_a_path_without_any_rating_above_is_most_important():
     tree = PrefixTree(SlotPool(2), RSBCM())
     unrated, rated = hung(tree, tree.origin, [1]), hung(tree, tree.origin, [2], omega=1e9)
-    tree.residency.make_room(1)
+    tree.room.make_room(1)
     assert resident(unrated=unrated, rated=rated) == {"unrated"}
 
 
@@ -108,15 +108,15 @@ def test_a_rating_applies_to_unrated_paths_below():
     tree = PrefixTree(SlotPool(3), RSBCM())
     trunk = hung(tree, tree.origin, [1])
     leaf, other = hung(tree, trunk, [2]), hung(tree, tree.origin, [3], omega=1.0)
-    tree.residency.eviction.rate(trunk, 0.5)
-    tree.residency.make_room(1)
+    tree.eviction_queue.rate(trunk, 0.5)
+    tree.room.make_room(1)
     assert resident(trunk=trunk, leaf=leaf, other=other) == {"trunk", "other"}
 
 
 def test_a_rating_that_is_not_a_number_is_refused():
     tree = PrefixTree(SlotPool(2), RSBCM())
     with pytest.raises(CacheError, match="not a number"):
-        tree.residency.eviction.rate(hung(tree, tree.origin, [1]), math.nan)
+        tree.eviction_queue.rate(hung(tree, tree.origin, [1]), math.nan)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -128,15 +128,15 @@ def test_the_prompt_of_an_open_search_is_evicted_last(policy):
     thought = hung(tree, prompt, [2], omega=9.0)
     other = hung(tree, tree.origin, [3], omega=9.0)
     tree.drop(other)
-    tree.residency.make_room(1)
+    tree.room.make_room(1)
     assert resident(prompt=prompt, thought=thought) == {"prompt", "thought"}
-    if not tree.residency.eviction.policy.evicts_held:
+    if not tree.eviction_queue.policy.evicts_held:
         with pytest.raises(CacheError, match="3 more tokens do not fit"):
-            tree.residency.make_room(3)
+            tree.room.make_room(3)
         return
-    tree.residency.make_room(2)
+    tree.room.make_room(2)
     assert resident(prompt=prompt, thought=thought) == {"prompt"}
-    tree.residency.make_room(3)
+    tree.room.make_room(3)
     assert not resident(prompt=prompt)
     tree.check_integrity()
 
@@ -148,9 +148,9 @@ def test_the_prompt_of_a_closed_search_is_evicted_like_any_path():
     tree.hold(prompt, prompt=True)
     compute(tree, prompt)
     other = hung(tree, tree.origin, [2], omega=0.0)
-    tree.residency.eviction.rate(prompt, -1.0)
+    tree.eviction_queue.rate(prompt, -1.0)
     tree.drop(prompt, prompt=True)
-    tree.residency.make_room(1)
+    tree.room.make_room(1)
     assert resident(prompt=prompt, other=other) == {"other"}
 
 
@@ -158,10 +158,10 @@ def test_no_eviction_spares_held_paths_and_evicts_others():
     tree = PrefixTree(SlotPool(2), EVICTION.make("none"))
     held, dropped = hung(tree, tree.origin, [1]), hung(tree, tree.origin, [2])
     tree.drop(dropped)
-    tree.residency.make_room(1)
+    tree.room.make_room(1)
     assert resident(held=held, dropped=dropped) == {"held"}
     with pytest.raises(CacheError, match="1 of which running branches or open handles need"):
-        tree.residency.make_room(2)
+        tree.room.make_room(2)
 
 
 def test_a_private_path_shares_no_kv():
@@ -180,7 +180,7 @@ def test_an_origin_is_dropped_with_its_last_path():
     one, two = hung(tree, origin, [1]), hung(tree, origin, [2])
     for segment, left in ((one, {two}), (two, set())):
         tree.drop(segment)
-        tree.residency.clear()
+        tree.evictor.clear()
         assert set(tree.segments()) == left
     assert origin not in tree._origins
     again = hung(tree, origin, [3])
@@ -197,18 +197,18 @@ def test_irreplaceable_kv_is_not_evicted_while_a_handle_refers_to_it(policy):
     half = tree.walk(kept.parent, [1])  # a fork inside keeps both parts
     thought = hung(tree, kept, [3], omega=9.0)
     tree.drop(kept)  # the thought still stands on it
-    if not tree.residency.eviction.policy.evicts_held:
+    if not tree.eviction_queue.policy.evicts_held:
         with pytest.raises(CacheError):
-            tree.residency.make_room(2)
+            tree.room.make_room(2)
     else:
-        tree.residency.make_room(2)
+        tree.room.make_room(2)
         assert not thought.resident
         with pytest.raises(CacheError, match="do not fit"):
-            tree.residency.make_room(3)
+            tree.room.make_room(3)
     assert kept.resident
     assert half.resident
     tree.drop(thought)
-    tree.residency.make_room(4)
+    tree.room.make_room(4)
     assert set(tree.segments()) <= {upper}
 
 
@@ -219,7 +219,7 @@ def test_stale_heap_entries_are_removed():
         scratch = hung(tree, trunk, [1, n])
         tree.drop(scratch)
         tree.discard(scratch, trunk.end)
-    assert len(tree.residency.eviction._heap) <= EvictionQueue.MOST_STALE
+    assert len(tree.eviction_queue._heap) <= EvictionQueue.MOST_STALE
     tree.check_integrity()
 
 
@@ -235,7 +235,7 @@ def test_a_segment_whose_entry_was_removed_is_offered_again():
         tree.discard(scratch, 0)
     tree.residency.store(low, tree.residency.pool.allocate(2))
     tree.check_integrity()
-    tree.residency.make_room(50)
+    tree.room.make_room(50)
 
 
 def test_discarded_scratch_does_not_count_as_evicted():
@@ -243,10 +243,10 @@ def test_discarded_scratch_does_not_count_as_evicted():
     scratch = hung(tree, tree.origin, [1, 2])
     tree.drop(scratch)
     tree.discard(scratch, 0)
-    assert (tree.residency.pool.used, tree.residency.evicted_tokens) == (0, 0)
+    assert (tree.residency.pool.used, tree.eviction_log.tokens) == (0, 0)
     other = hung(tree, tree.origin, [3, 4])
-    tree.residency.make_room(3)
-    assert (other.resident, tree.residency.evicted_tokens) == (False, 2)
+    tree.room.make_room(3)
+    assert (other.resident, tree.eviction_log.tokens) == (False, 2)
 
 
 def test_a_choice_costs_no_walk_over_the_tree(monkeypatch):
@@ -261,6 +261,6 @@ def test_a_choice_costs_no_walk_over_the_tree(monkeypatch):
         return key(self, segment)
 
     monkeypatch.setattr(EvictionQueue, "key", counted)
-    tree.residency.make_room(1000)
+    tree.room.make_room(1000)
     assert sum(not leaf.resident for leaf in leaves) == 1000
     assert looked <= 3 * 1000
