@@ -30,8 +30,8 @@ import typer
 
 from benchmarks.common.report import Quick, Report
 from benchmarks.common.tree_shapes import Shape, recorded, synthetic
-from rksc_tot.cache.prefix_tree import PrefixTree, Segment
 from rksc_tot.cache.kv_budget.slot_pool import SlotPool
+from rksc_tot.cache.prefix_tree import PrefixTree, Segment
 from rksc_tot.core.errors import CacheError
 from rksc_tot.policies.eviction.registry import EVICTION
 

@@ -14,7 +14,7 @@ from benchmarks.common.baselines import LABELS, label_tokens
 from benchmarks.common.random_models import SHAPES, random_model, word_tokenizer
 from benchmarks.peers.search import PeerProblem
 from rksc_tot.core.errors import UnsupportedModel
-from rksc_tot.engine.tokenization.chat import prompt_tokens
+from rksc_tot.engine.tokenization.chat_template import prompt_tokens
 from rksc_tot.engine.tokenization.text import TextTokenizer
 
 

@@ -66,8 +66,8 @@ def tree_difference(forward: Forward, route: Route, seed: int, size: int) -> flo
     """Grow a ragged tree by ``route``, roll part of it back, regrow; largest |Δlogit| over all nodes."""
     import random
 
-    from rksc_tot.cache.prefix_tree import PrefixTree, Segment
     from rksc_tot.cache.kv_budget.slot_pool import SlotPool
+    from rksc_tot.cache.prefix_tree import PrefixTree, Segment
     from rksc_tot.engine.attention.plan import Block
     from rksc_tot.policies.eviction.base import NoEviction
 

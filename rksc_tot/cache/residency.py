@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
-from rksc_tot.cache.eviction.queue import EvictionQueue
 from rksc_tot.cache.kv_budget.payer import Payer, charge
 from rksc_tot.cache.kv_budget.slot_pool import SlotPool
 from rksc_tot.cache.segment import Segment
 from rksc_tot.cache.segment_kv import KVState
 from rksc_tot.core.errors import CacheError
+from rksc_tot.policies.eviction.base import EvictionPolicy
 
 
 class SegmentTree(Protocol):
@@ -22,6 +22,20 @@ class SegmentTree(Protocol):
 
     def prune(self, segment: Segment) -> None:
         """Remove ``segment`` and those above it that nothing refers to and that hold no KV; offer the rest for eviction."""
+        ...
+
+
+class EvictionOrder(Protocol):
+    """The order of eviction (see :class:`~rksc_tot.cache.eviction.queue.EvictionQueue`)."""
+
+    policy: EvictionPolicy
+
+    def offer(self, segment: Segment) -> None:
+        """Add a segment that may have become evictable."""
+        ...
+
+    def check_integrity(self, segments: Iterable[Segment]) -> None:
+        """Raise CacheError unless each evictable segment is in the order."""
         ...
 
 
@@ -60,7 +74,7 @@ class Residency:
         self,
         tree: SegmentTree,
         pool: SlotPool,
-        queue: EvictionQueue,
+        queue: EvictionOrder,
         offloader: KVOffloader | None = None,
     ) -> None:
         self.tree = tree

@@ -3,8 +3,8 @@
 import math
 from dataclasses import dataclass
 
-from rksc_tot.cache.prefix_tree import PrefixTree
 from rksc_tot.cache.kv_budget.slot_pool import SlotPool
+from rksc_tot.cache.prefix_tree import PrefixTree
 from rksc_tot.core.errors import CacheError
 from rksc_tot.policies.eviction.base import EvictionCandidate
 from rksc_tot.policies.eviction.registry import EVICTION

@@ -1,15 +1,7 @@
 """Residency: missing tokens, exact KV, visits, and undoing a pass."""
 
-import random
-
 import pytest
 
-from rksc_tot.cache.prefix_tree import PrefixTree
-from rksc_tot.cache.kv_budget.slot_pool import SlotPool
-from rksc_tot.core.errors import CacheError
-from rksc_tot.policies.eviction.base import NoEviction
-from rksc_tot.policies.eviction.rsbcm import RSBCM
-from tests.cache.reference import compute
 from tests.cache.small_tree import hung, make_tree, store
 
 # -- missing -------------------------------------------------------------------------------------------------------------

@@ -7,8 +7,8 @@ from typing import ClassVar
 
 import pytest
 
-from rksc_tot.cache.prefix_tree import PrefixTree, Segment
 from rksc_tot.cache.kv_budget.slot_pool import SlotPool
+from rksc_tot.cache.prefix_tree import PrefixTree, Segment
 from rksc_tot.core.errors import CacheError
 from rksc_tot.engine.attention.plan import Piece
 from rksc_tot.engine.base import Account

@@ -6,7 +6,6 @@ appended to the path of the thought before it, so that only the new step is forw
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Callable, Sequence
 from os import PathLike
@@ -23,16 +22,11 @@ from rksc_tot.engine.base import STEP_LABELS, Account, Engine, LabelRequest, Lab
 from rksc_tot.search import Search
 from rksc_tot.search.scoring import Assessment, Score
 from rksc_tot.verifiers.base import Verifier
+from rksc_tot.verifiers.reward_model.aggregation import AGGREGATES
 
 if TYPE_CHECKING:
     from rksc_tot.engine.reward.engine import RewardEngine
 
-AGGREGATES: dict[str, Callable[[Sequence[float]], float]] = {
-    "last": lambda steps: steps[-1],
-    "min": min,
-    "mean": lambda steps: math.fsum(steps) / len(steps),
-    "product": math.prod,
-}
 PLACE = ("folder", "dtype", "device", "kv_budget", "trust_remote_code")
 """Settings that a calibration is not bound to: it is bound to the weights."""
 NO_SCORE = ("device", "kv_budget")

@@ -20,6 +20,7 @@ from typing import Any, ClassVar, Literal
 from rksc_tot.core.errors import ConfigError
 from rksc_tot.core.task.boundary import Boundary
 from rksc_tot.core.task.constraint import Constraint
+from rksc_tot.core.task.sampling import DEFAULT
 from rksc_tot.core.task.thinking import Thinking
 
 Message = dict[str, str]  # {"role": "user", "content": "…"}
@@ -145,10 +146,10 @@ class Task:
     propose_stop: Sequence[str] = ("\n\n",)
     thinking: Thinking | None = None
     constraint: Constraint | Callable[[Any, Path], Constraint | None] | None = None
-    temperature: float = 1.0
-    top_k: int | None = None
-    top_p: float = 1.0
-    min_p: float = 0.0
+    temperature: float = DEFAULT.temperature
+    top_k: int | None = DEFAULT.top_k
+    top_p: float = DEFAULT.top_p
+    min_p: float = DEFAULT.min_p
     strategy_settings: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
     default_model: str | None = None
 

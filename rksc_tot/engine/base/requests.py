@@ -6,13 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from pydantic import Field
-
 from rksc_tot.core.errors import ConfigError
-from rksc_tot.core.plugins.settings import Settings
 from rksc_tot.core.plugins.user_code import shown
 from rksc_tot.core.task import Constraint, Prompt
-from rksc_tot.core.task.boundary import StopRule
+from rksc_tot.core.task.sampling import Sampling
+from rksc_tot.core.task.stop_rules import StopRule
 from rksc_tot.policies.early_exit.cgee import ExitRule, RivalStop
 
 Finish = Literal["stop", "eos", "length", "budget", "rival", "stuck"]
@@ -20,16 +18,6 @@ Finish = Literal["stop", "eos", "length", "budget", "rival", "stuck"]
 
 STEP_LABELS = ("incorrect", "correct")
 """The labels of a reward model's reading, in the order of the classes of its head."""
-
-
-class Sampling(Settings):
-    """How a token is drawn. ``temperature`` 0 is greedy; the filters apply in the order top-k, top-p, min-p."""
-
-    kind = "sampling"
-    temperature: float = Field(1.0, ge=0)
-    top_k: int | None = Field(None, ge=1)
-    top_p: float = Field(1.0, gt=0, le=1)
-    min_p: float = Field(0.0, ge=0, le=1)
 
 
 @dataclass(frozen=True, slots=True)

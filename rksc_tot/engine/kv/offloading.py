@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from rksc_tot.cache.arena import Arena
+from rksc_tot.cache.kv_budget.payer import Payer
 from rksc_tot.cache.offload.store import OffloadedRecord, OffloadStore
 from rksc_tot.cache.prefix_tree import PrefixTree
 from rksc_tot.cache.segment import Segment
-from rksc_tot.cache.kv_budget.payer import Payer
 from rksc_tot.engine.jobs.job import Job
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from rksc_tot.engine.base import Account, Finish, GenerateRequest
-from rksc_tot.engine.tokenization.stops import find_end, leading_stops
+from rksc_tot.engine.tokenization.find_stops import find_end, leading_stops
 
 
 def cut(

@@ -9,9 +9,9 @@ from rksc_tot.core.errors import EngineError
 from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code
 from rksc_tot.core.task import ChatOrText, Markers, Prompt
 from rksc_tot.engine.base import AppendedText, GenerateRequest, LabelRequest, ThinkingFormat
-from rksc_tot.engine.tokenization.chat import opens_reply
+from rksc_tot.engine.tokenization.chat_template import opens_reply
+from rksc_tot.engine.tokenization.find_stops import leading_stops
 from rksc_tot.engine.tokenization.label_trie import LabelTrie, check_labels
-from rksc_tot.engine.tokenization.stops import leading_stops
 from rksc_tot.engine.tokenization.thinking import opened_at
 
 Writer = Callable[[str, random.Random], str | tuple[str, float]]

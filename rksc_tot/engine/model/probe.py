@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from rksc_tot.cache.arena import Arena
-from rksc_tot.cache.prefix_tree import PrefixTree, Segment
 from rksc_tot.cache.kv_budget.slot_pool import SlotPool
+from rksc_tot.cache.prefix_tree import PrefixTree, Segment
 from rksc_tot.core.errors import UnsupportedModel
 from rksc_tot.engine.attention.matmul import proved
 from rksc_tot.engine.attention.plan import Block

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rksc_tot.core.errors import ContextOverflow, EngineError
 from rksc_tot.core.task import ChatOrText, Markers, Message, Prompt
 from rksc_tot.engine.base import AppendedText, ThinkingFormat
-from rksc_tot.engine.tokenization.chat import (
+from rksc_tot.engine.tokenization.chat_template import (
     Following,
     following,
     following_tokens,

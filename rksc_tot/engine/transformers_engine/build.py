@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rksc_tot.cache.arena import Arena
+from rksc_tot.cache.kv_budget.shared_kv_budget import SharedKVBudget
+from rksc_tot.cache.kv_budget.slot_pool import SlotPool
 from rksc_tot.cache.offload.arena_offloader import ArenaOffloader
 from rksc_tot.cache.offload.open_store import open_store
 from rksc_tot.cache.offload.store import OffloadStore
 from rksc_tot.cache.prefix_tree import PrefixTree
-from rksc_tot.cache.kv_budget.slot_pool import SlotPool
-from rksc_tot.cache.kv_budget.shared_kv_budget import SharedKVBudget
 from rksc_tot.core.errors import ConfigError, EngineError
 from rksc_tot.core.sizes import AUTO
 from rksc_tot.engine.kv.choose_compressor import compressor_for, measure_attention

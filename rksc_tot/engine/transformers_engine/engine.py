@@ -21,7 +21,7 @@ from rksc_tot.engine.base import (
 from rksc_tot.engine.jobs.generation.generation import Generation
 from rksc_tot.engine.jobs.label_question import Distribution, Labelling
 from rksc_tot.engine.model.info import eos_ids, vocabulary_size
-from rksc_tot.engine.tokenization.chat import turns_after
+from rksc_tot.engine.tokenization.chat_template import turns_after
 from rksc_tot.engine.tokenization.grammar import Grammars
 from rksc_tot.engine.tokenization.path_tokens import PathTokenizer
 from rksc_tot.engine.transformers_engine.full_kv import AuditPaths, against_full, compared, rehydrate

@@ -18,9 +18,9 @@ from typing import NamedTuple
 import torch
 
 from rksc_tot.cache.arena import gather
+from rksc_tot.cache.kv_budget.payer import Payer
 from rksc_tot.cache.prefix_tree import PrefixTree
 from rksc_tot.cache.segment import Segment
-from rksc_tot.cache.kv_budget.payer import Payer
 from rksc_tot.core.ledger import Ledger
 from rksc_tot.engine.attention.plan import Block
 from rksc_tot.engine.jobs.layer_readers import StateKeeper

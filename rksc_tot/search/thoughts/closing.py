@@ -9,7 +9,7 @@ from typing import Any
 
 from rksc_tot.core.seeds import stream_keys
 from rksc_tot.core.task import Path, Prompt, Task, Thought, ThoughtFinish
-from rksc_tot.core.task.ends import accepts_truncated, boundary_of
+from rksc_tot.core.task.end_of_thought import accepts_truncated, boundary_of
 from rksc_tot.core.tree import Node
 from rksc_tot.engine.base import Completion, Engine, GenerateRequest, Sampling
 from rksc_tot.search.task_calls import AcceptedThought, read_answer

@@ -11,7 +11,7 @@ from rksc_tot.core.errors import ConfigError, ContextOverflow
 from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code, shown
 from rksc_tot.core.seeds import stream_keys
 from rksc_tot.core.task import Path, Prompt, Task, Thought, ThoughtFinish
-from rksc_tot.core.task.ends import accepts_truncated, boundary_of, most_tokens
+from rksc_tot.core.task.end_of_thought import accepts_truncated, boundary_of, most_tokens
 from rksc_tot.core.tree import Node
 from rksc_tot.engine.base import Account, Engine, Finish, GenerateRequest, Sampling
 from rksc_tot.search.approximate.approximations import Approximations

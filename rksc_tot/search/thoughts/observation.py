@@ -11,7 +11,7 @@ from typing import Any
 from rksc_tot.core.plugins.bounded_call import BoundedCall
 from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code, shown
 from rksc_tot.core.task import Path, Task, Thought
-from rksc_tot.core.task.ends import accepts_truncated
+from rksc_tot.core.task.end_of_thought import accepts_truncated
 from rksc_tot.core.tree import Node, ReasoningTree
 from rksc_tot.search.limits import Limits
 from rksc_tot.search.task_calls import END, parse_thought

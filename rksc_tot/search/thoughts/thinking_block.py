@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from rksc_tot.core.task.boundary import StopRule
+from rksc_tot.core.task.stop_rules import StopRule
 from rksc_tot.core.tree import WrittenBlock
 from rksc_tot.engine.base import Completion, ThinkingFormat
 

@@ -11,7 +11,7 @@ from rksc_tot.core.errors import ConfigError, TaskError
 from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code, shown, text_of
 from rksc_tot.core.seeds import stream_key
 from rksc_tot.core.task import Path, Problem, Prompt, Task
-from rksc_tot.core.task.ends import boundary_of
+from rksc_tot.core.task.end_of_thought import boundary_of
 from rksc_tot.core.task.task import set_options
 from rksc_tot.tasks.rows.answers import AnswerForm, answer_form
 from rksc_tot.tasks.rows.prompt import RowPrompt, Template, row_prompt

@@ -3,8 +3,8 @@ import threading
 
 import pytest
 
-from rksc_tot.cache.kv_budget.slot_pool import SlotPool
 from rksc_tot.cache.kv_budget.shared_kv_budget import SharedKVBudget
+from rksc_tot.cache.kv_budget.slot_pool import SlotPool
 from rksc_tot.core.errors import CacheError, ConfigError
 
 

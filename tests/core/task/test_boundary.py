@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from rksc_tot.core.errors import ConfigError
 from rksc_tot.core.task.boundary import Boundary
-from rksc_tot.engine.tokenization.stops import find_end
+from rksc_tot.engine.tokenization.find_stops import find_end
 
 STEPS = "Sure!\n\n1. Add 3.5 m.\n   2. not a step\n\n2. Double it.\n3. Stop."
 CODE = "Look:\n```py\nprint('```')\n```\nDone.\n"

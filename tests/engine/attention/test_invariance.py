@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from rksc_tot.cache.arena import Arena
-from rksc_tot.cache.prefix_tree import PrefixTree
 from rksc_tot.cache.kv_budget.slot_pool import SlotPool
+from rksc_tot.cache.prefix_tree import PrefixTree
 from rksc_tot.engine.attention.matmul import proved
 from rksc_tot.engine.base import Account
 from rksc_tot.engine.jobs.job import Job

@@ -6,8 +6,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rksc_tot.cache.prefix_tree import PrefixTree
 from rksc_tot.cache.kv_budget.slot_pool import SlotPool
+from rksc_tot.cache.prefix_tree import PrefixTree
 from rksc_tot.engine.attention.plan import FAR, LONG_PROMPT, Block, tile_end
 from rksc_tot.engine.attention.planner import build
 from rksc_tot.engine.attention.prefix_groups import LEAST_KEYS

@@ -11,7 +11,7 @@ from rksc_tot.engine import TransformersEngine
 from rksc_tot.engine.base import Account, GenerateRequest, LabelRequest, Sampling
 from rksc_tot.engine.jobs.random_streams import Streams
 from rksc_tot.engine.jobs.sampler import Draws, Logits, sample
-from rksc_tot.engine.tokenization.stops import cut_at, find_end, leading_stops
+from rksc_tot.engine.tokenization.find_stops import cut_at, find_end, leading_stops
 from rksc_tot.engine.tokenization.text import TextTokenizer
 from rksc_tot.engine.tokenization.written import written
 from tests.engine.conftest import byte_tokenizer, llama, mistral

@@ -2,8 +2,8 @@
 
 import math
 
-from rksc_tot.cache.prefix_tree import PrefixTree
 from rksc_tot.cache.kv_budget.slot_pool import SlotPool
+from rksc_tot.cache.prefix_tree import PrefixTree
 from rksc_tot.engine.kv.thought_stats import thought_stats
 from rksc_tot.policies.eviction.rsbcm import RSBCM
 

@@ -8,8 +8,8 @@ from transformers import AutoModelForCausalLM
 
 from benchmarks.quality.exactness import families
 from rksc_tot.cache.arena import Arena
-from rksc_tot.cache.prefix_tree import PrefixTree
 from rksc_tot.cache.kv_budget.slot_pool import SlotPool
+from rksc_tot.cache.prefix_tree import PrefixTree
 from rksc_tot.engine.attention.plan import Block
 from rksc_tot.engine.model.logit_lens import find_lens, first
 from rksc_tot.engine.model.probe import probe

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from rksc_tot import asolve, load_engine
-from rksc_tot.cache.prefix_tree import PrefixTree
 from rksc_tot.cache.kv_budget.slot_pool import SlotPool
+from rksc_tot.cache.prefix_tree import PrefixTree
 from rksc_tot.engine import TransformersEngine
 from rksc_tot.engine.base import Account
 from rksc_tot.engine.jobs.job import Job

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, normalizers, processors
 from transformers import PreTrainedTokenizerFast
 
-from rksc_tot.engine.tokenization.chat import following_tokens, prompt_tokens
+from rksc_tot.engine.tokenization.chat_template import following_tokens, prompt_tokens
 from rksc_tot.engine.tokenization.path_tokens import PathTokenizer
 from rksc_tot.engine.tokenization.text import TextTokenizer
 from tests.engine.conftest import byte_tokenizer

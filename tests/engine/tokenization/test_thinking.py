@@ -4,7 +4,7 @@ import pytest
 
 from benchmarks.common.thinking_models import FAMILIES, thinking_tokenizer
 from rksc_tot.core.errors import ConfigError
-from rksc_tot.engine.tokenization.chat import following
+from rksc_tot.engine.tokenization.chat_template import following
 from rksc_tot.engine.tokenization.path_tokens import PathTokenizer
 from rksc_tot.engine.tokenization.thinking import thinking_switches
 from tests.engine.conftest import byte_tokenizer

@@ -18,8 +18,8 @@ from rksc_tot.engine.base import Account, Finish, GenerateRequest
 from rksc_tot.engine.jobs.job import Job
 from rksc_tot.engine.jobs.random_streams import Streams
 from rksc_tot.engine.jobs.sampler import Draws, Logits
+from rksc_tot.engine.tokenization.find_stops import find_end
 from rksc_tot.engine.tokenization.grammar import GrammarMatcher
-from rksc_tot.engine.tokenization.stops import find_end
 from rksc_tot.engine.tokenization.text import TextTokenizer
 from rksc_tot.engine.tokenization.written import Written
 

@@ -8,7 +8,7 @@ from typing import Any
 from rksc_tot.cache.prefix_tree import PrefixTree, Segment
 from rksc_tot.engine.base import Completion, Finish
 from rksc_tot.engine.jobs.generation.branches import BranchGroup
-from rksc_tot.engine.tokenization.stops import leading_stops
+from rksc_tot.engine.tokenization.find_stops import leading_stops
 
 
 class Completions:

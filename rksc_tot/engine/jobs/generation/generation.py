@@ -14,8 +14,8 @@ from rksc_tot.engine.jobs.generation.verification import Verification
 from rksc_tot.engine.jobs.job import DraftKV, Job
 from rksc_tot.engine.jobs.random_streams import Streams
 from rksc_tot.engine.jobs.sampler import Logits
+from rksc_tot.engine.tokenization.find_stops import cut_at
 from rksc_tot.engine.tokenization.grammar import GrammarMatcher
-from rksc_tot.engine.tokenization.stops import cut_at
 from rksc_tot.engine.tokenization.text import TextTokenizer
 from rksc_tot.engine.tokenization.written import CONTEXT, written
 from rksc_tot.policies.early_exit.cgee import confidence

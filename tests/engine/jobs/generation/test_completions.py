@@ -1,7 +1,7 @@
 """Completions of one generation: equal texts share one."""
 
-from rksc_tot.cache.prefix_tree import PrefixTree
 from rksc_tot.cache.kv_budget.slot_pool import SlotPool
+from rksc_tot.cache.prefix_tree import PrefixTree
 from rksc_tot.engine.jobs.generation.branches import BranchGroup
 from rksc_tot.engine.jobs.generation.completions import Completions
 from rksc_tot.policies.eviction.rsbcm import RSBCM

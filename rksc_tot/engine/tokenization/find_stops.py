@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from rksc_tot.core.task.boundary import StopRule
+from rksc_tot.core.task.stop_rules import StopRule
 
 
 class Cut(NamedTuple):

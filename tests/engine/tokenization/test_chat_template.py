@@ -3,7 +3,7 @@
 import pytest
 
 from rksc_tot.core.errors import EngineError
-from rksc_tot.engine.tokenization.chat import following_tokens, prompt_tokens
+from rksc_tot.engine.tokenization.chat_template import following_tokens, prompt_tokens
 from rksc_tot.engine.tokenization.text import TextTokenizer
 from tests.engine.conftest import byte_tokenizer
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rksc_tot.engine.tokenization.stops import Cut, cut_at, find_end, find_stop, leading_stops
+from rksc_tot.engine.tokenization.find_stops import Cut, cut_at, find_end, find_stop, leading_stops
 
 
 @pytest.mark.parametrize(
