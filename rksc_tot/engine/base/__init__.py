@@ -5,6 +5,7 @@ while it is resident, for the KV of those tokens. All work of one call is submit
 the work of other searches, into the same forward passes.
 """
 
+from rksc_tot.core.task.sampling import Sampling
 from rksc_tot.engine.base.account import Account, Usage
 from rksc_tot.engine.base.checks import CLOSED, check_handle, check_layers, check_prompt_kv
 from rksc_tot.engine.base.engine import (
@@ -24,7 +25,6 @@ from rksc_tot.engine.base.requests import (
     GenerateRequest,
     LabelRequest,
     LabelScores,
-    Sampling,
 )
 from rksc_tot.engine.base.thinking import AppendedText, ThinkingFormat
 
