@@ -12,7 +12,7 @@ from pydantic import Field, field_validator, model_validator
 from rksc_tot.core.budget import BudgetReached
 from rksc_tot.core.errors import ConfigError, VerifierError
 from rksc_tot.core.plugins.one_line import read_plug_in
-from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code, shown
+from rksc_tot.core.plugins.user_code import UserCodeError, awaiting_user_code, shown
 from rksc_tot.core.tree import Node
 from rksc_tot.search import Search
 from rksc_tot.search.scoring import Assessment, Score, assessed
@@ -146,7 +146,7 @@ class Ensemble(Verifier):
     async def _ask(self, search: Search, member: Verifier, nodes: Sequence[Node]) -> list[Score]:
         """The scores of a member. An error that would end the search is one of each node."""
         try:
-            with calling_user_code("it", VerifierError, BudgetReached):
+            with awaiting_user_code("it", VerifierError, BudgetReached):
                 scores = list(await member.score(search, nodes))
         except (UserCodeError, VerifierError) as error:
             return [member.failure(node, error) for node in nodes]

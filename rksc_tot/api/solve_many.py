@@ -15,7 +15,7 @@ from rksc_tot.api.solve import SolveOptions, check_options, search_for
 from rksc_tot.api.sync import InThread, LoopThread
 from rksc_tot.core.budget import Budget
 from rksc_tot.core.errors import CacheError, ConfigError, ContextOverflow, EngineError, RkscTotError
-from rksc_tot.core.plugins.user_code import calling_user_code, error_text, shown, text_of
+from rksc_tot.core.plugins.user_code import awaiting_user_code, error_text, shown, text_of
 from rksc_tot.core.task import Problem, Task
 from rksc_tot.engine.base import Engine
 from rksc_tot.search.limits import Limits
@@ -141,7 +141,7 @@ class AsyncOutcomes:
         about: dict[str, Any] = {"id": problem.id, "problem": problem.problem}
         refused = True
         try:
-            with calling_user_code("the search", Exception):
+            with awaiting_user_code("the search", Exception):
                 valid = validated(self._setup.task, problem.problem)
                 refused = False
                 result = await search_for(self._setup, problem.problem, valid, run=limits)

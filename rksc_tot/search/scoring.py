@@ -9,7 +9,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 from rksc_tot.core.budget import BudgetReached
 from rksc_tot.core.errors import ConfigError, RkscTotError, VerifierError
 from rksc_tot.core.events import Scored
-from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code, shown
+from rksc_tot.core.plugins.user_code import UserCodeError, awaiting_user_code, shown
 from rksc_tot.core.task import Prompt, Question
 from rksc_tot.core.tree import Node, ReasoningTree
 from rksc_tot.engine.base import (
@@ -191,7 +191,7 @@ class Scoring(Generic[S]):
         """Call the verifier. Raises VerifierError if it raises any other error, or returns a wrong number of scores."""
         verifier, hint = self._verifier, "its score must be async and return an entry for each node"
         try:
-            with calling_user_code(f"verifier {verifier.name!r}", RkscTotError, BudgetReached):
+            with awaiting_user_code(f"verifier {verifier.name!r}", RkscTotError, BudgetReached):
                 scores = list(await verifier.score(self._search, nodes))
         except UserCodeError as raised:
             raise VerifierError(str(raised), hint=hint) from raised.error

@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rksc_tot.core.errors import RkscTotError, TaskError
-from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code, error_text, shown, text_of
+from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code, error_text, plain_str, shown, text_of
 from rksc_tot.core.task import Constraint, Path, Prompt, Reject, Task, Thought, ThoughtFinish
 from rksc_tot.search.validation import (
     Fault,
     closing_fault,
+    plain_prompt,
     problem_fault,
     prompt_fault,
     scalar,
@@ -70,14 +71,14 @@ def parse_thought(task: Task, problem: Any, path: Path, text: str, finish: Thoug
         return Fault(raised)
     if fault := thought_fault(thought):
         return Fault(f"parse returned {shown(thought)}, {fault}")
-    if fault := text_fault(thought.text):
-        return f"the thought {fault}"
     try:
         with calling_user_code("the class of its thoughts"):
-            accepted: Thought = thought if thought.finish == finish else replace(thought, finish=finish)
-            return accepted
+            plain = type(thought.text) is str and thought.finish == finish
+            accepted: Thought = thought if plain else replace(thought, text=plain_str(thought.text), finish=finish)
     except UserCodeError as raised:
         return Fault(raised)
+    fault = text_fault(accepted.text)
+    return accepted if fault is None else f"the thought {fault}"
 
 
 def follow_thought(task: Task, problem: Any, path: Path, thought: Thought) -> AcceptedThought | Fault:
@@ -121,7 +122,7 @@ def accept_root(task: Task, problem: Any) -> tuple[Prompt, AcceptedThought]:
         raise TaskError(
             f"is_solution is True for the empty path of {shown(problem)}", hint="return False while the path is empty"
         )
-    return prompt, found
+    return plain_prompt(prompt), found
 
 
 def validated(task: Task, problem: Any) -> Any:
@@ -160,7 +161,7 @@ def read_answer(task: Task, problem: Any, path: Path) -> tuple[str | None, str]:
     try:
         with calling_user_code("answer"):
             answer: object = task.answer(problem, path)
-            text = None if answer is None else str(answer)
+            text = None if answer is None else plain_str(answer)
     except UserCodeError as raised:
         return None, Fault(raised)
     if text is None:

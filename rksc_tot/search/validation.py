@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from numbers import Real
 
 from rksc_tot.core.errors import ConfigError
-from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code, shown, text_of
-from rksc_tot.core.task import Constraint, Prompt, Question, Task, Thinking
+from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code, plain_str, shown, text_of
+from rksc_tot.core.task import ChatOrText, Constraint, Prompt, Question, Task, Thinking
 from rksc_tot.core.task.boundary import Boundary
 from rksc_tot.engine.base import Sampling
 
@@ -138,13 +138,14 @@ def _unstable(value: object) -> str | None:
 
 def text_fault(text: str) -> str | None:
     """Why a text cannot be encoded, as a predicate; None if it can."""
-    return "holds half a character (a lone surrogate)" if any("\ud800" <= c <= "\udfff" for c in text) else None
+    plain = plain_str(text)
+    return "holds half a character (a lone surrogate)" if any("\ud800" <= c <= "\udfff" for c in plain) else None
 
 
 def prompt_fault(prompt: object) -> str | None:
     """Why a prompt is invalid, as a predicate such as ``is empty``; None if it is valid."""
     if isinstance(prompt, str):
-        return text_fault(prompt) if prompt else "is empty"
+        return text_fault(prompt) if plain_str(prompt) else "is empty"
     if not isinstance(prompt, Sequence) or isinstance(prompt, bytes | bytearray):
         return f"is {shown(prompt)}, neither a string nor a list of chat messages"
     if not prompt:
@@ -154,9 +155,23 @@ def prompt_fault(prompt: object) -> str | None:
             return f"holds {shown(message)}, not a message with role and content"
         if not all(isinstance(message[key], str) for key in ("role", "content")):
             return f"holds {shown(message)}, whose role or content is not a string"
-        if fault := text_fault(message["role"] + message["content"]):
+        if fault := text_fault(message["role"]) or text_fault(message["content"]):
             return fault
     return None
+
+
+def plain_prompt(prompt: Prompt) -> Prompt:
+    """A prompt without a fault in plain strings, without the methods of their subclasses."""
+    if isinstance(prompt, str):
+        return plain_str(prompt)
+    texts = [(message["role"], message["content"]) for message in prompt]
+    if all(type(role) is type(content) is str for role, content in texts):
+        return prompt
+    messages = [
+        {**message, "role": plain_str(role), "content": plain_str(content)}
+        for message, (role, content) in zip(prompt, texts, strict=True)
+    ]
+    return ChatOrText(messages, plain_str(prompt.text)) if isinstance(prompt, ChatOrText) else messages
 
 
 def closing_fault(closing: Prompt | None, prompt: Prompt) -> str | None:

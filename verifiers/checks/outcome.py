@@ -14,7 +14,7 @@ from pydantic import Field, field_validator
 
 from rksc_tot.core.errors import ConfigError, MissingExtra, TaskError
 from rksc_tot.core.plugins.strict_json import parse_strictly
-from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code, shown
+from rksc_tot.core.plugins.user_code import UserCodeError, awaiting_user_code, calling_user_code, shown
 from rksc_tot.core.tree import Node
 from rksc_tot.search import Search
 from rksc_tot.search.scoring import Score
@@ -107,7 +107,7 @@ class OutcomeCheck(Verifier):
         if self._reward is not None:
             target = self._target(search.problem)
             row = search.problem if isinstance(search.problem, Mapping) else {"problem": search.problem}
-            with calling_user_code("the reward", TaskError):
+            with awaiting_user_code("the reward", TaskError):
                 right = await asyncio.to_thread(self._reward.right, row, answer, target)
             return self.unfinished if right is None else float(right)
         if self.pattern is None and self._validator is None:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from rksc_tot.core.errors import ContextOverflow, RkscTotError
 from rksc_tot.core.ledger import Ledger
 from rksc_tot.core.plugins.bounded_call import BoundedCall
-from rksc_tot.core.plugins.user_code import UserCodeError, shown
+from rksc_tot.core.plugins.user_code import UserCodeError, plain_str, shown
 from rksc_tot.core.task import Prompt
 from rksc_tot.core.tree import Node
 from rksc_tot.engine.base import Account, Completion, Engine, GenerateRequest, LabelRequest
@@ -216,7 +216,11 @@ class AskFunction(RemoteModel):
             return None if call.late else f"no reply within {self.timeout:g} s"
         except UserCodeError as raised:
             return str(raised)
-        return JudgeAnswer(reply=reply) if isinstance(reply, str) else f"the reply is {shown(reply)}, not a text"
+        return (
+            JudgeAnswer(reply=plain_str(reply))
+            if isinstance(reply, str)
+            else f"the reply is {shown(reply)}, not a text"
+        )
 
 
 def _why(found: ContextOverflow | None) -> str | None:

@@ -10,7 +10,7 @@ from rksc_tot.api.check.thinking import as_completions, report_blocks, report_un
 from rksc_tot.api.check.thoughts import SampledText, advise
 from rksc_tot.api.sync import run_async
 from rksc_tot.core.errors import RkscTotError
-from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code, shown
+from rksc_tot.core.plugins.user_code import UserCodeError, awaiting_user_code, calling_user_code, shown
 from rksc_tot.core.seeds import stream_keys
 from rksc_tot.core.task import Constraint, Path
 from rksc_tot.core.task.end_of_thought import accepts_truncated, boundary_of, most_tokens
@@ -137,7 +137,7 @@ class ModelCheck:
             return
         request = LabelRequest(node._handle, question.text, tuple(question.labels))
         try:
-            with calling_user_code("the engine", RkscTotError):
+            with awaiting_user_code("the engine", RkscTotError):
                 [scores] = await search.engine.label([request], search.account)
         except (RkscTotError, UserCodeError) as error:
             self.found.report("error", "question", str(error))

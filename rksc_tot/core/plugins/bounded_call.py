@@ -13,14 +13,14 @@ from typing import Any
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, stop_after_attempt
 
-from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code
+from rksc_tot.core.plugins.user_code import UserCodeError, awaiting_user_code, calling_user_code
 
 Arguments = tuple[Any, ...]
 
 
 @dataclass(frozen=True)
 class BoundedCall:
-    """How a plain or async function is called.
+    """How a plain or async function is called: in an asyncio task of its own, so that it cannot cancel that of its caller.
 
     A plain function runs in a daemon thread, so that one that hangs delays neither other calls nor the end of the program.
 
@@ -81,18 +81,18 @@ class BoundedCall:
 
     async def _attempt(self, function: Callable[..., Any], make: Callable[[], Arguments]) -> tuple[Any, Arguments]:
         arguments = make()
-        limits = [seconds for seconds in (self.timeout, self.seconds_left()) if seconds is not None]
-        if not limits:
-            return await self._call(function, arguments, threaded=False), arguments
-        threaded = not is_async(function)
+        limits = [max(0.0, seconds) for seconds in (self.timeout, self.seconds_left()) if seconds is not None]
+        threaded = bool(limits) and not is_async(function)
         call = asyncio.ensure_future(self._call(function, arguments, threaded=threaded))
         call.add_done_callback(
             lambda call: call.cancelled() or call.exception()
         )  # ignore the error of an abandoned call
         try:
-            await asyncio.wait({call}, timeout=max(0.0, min(limits)))
+            await asyncio.wait({call}, timeout=min(limits, default=None))
             if not call.done():
                 raise TimeoutError
+            if call.cancelled():  # by the function itself
+                raise UserCodeError(self.what, asyncio.CancelledError())
             return call.result(), arguments
         finally:
             call.cancel()
@@ -100,7 +100,7 @@ class BoundedCall:
     async def _call(self, function: Callable[..., Any], arguments: Arguments, *, threaded: bool) -> Any:
         if self.late:  # the call may have waited for a blocking one
             raise TimeoutError
-        with calling_user_code(self.what, UserCodeError):
+        with awaiting_user_code(self.what, UserCodeError):
             value = await self._in_thread(function, arguments) if threaded else function(*arguments)
             return await value if inspect.isawaitable(value) else value
 

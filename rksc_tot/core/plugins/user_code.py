@@ -8,6 +8,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+# of asyncio's documented API for other implementations of tasks
+enter_task, leave_task = asyncio.tasks._enter_task, asyncio.tasks._leave_task
+
 
 class UserCodeError(Exception):
     """An exception of user code, such as ``parse raised ValueError: no such step``. ``error``: the exception."""
@@ -20,19 +23,54 @@ class UserCodeError(Exception):
 
 @contextmanager
 def calling_user_code(what: str, *passing: type[BaseException]) -> Iterator[None]:
-    """Run user code in the block. ``what``: its name in messages. ``passing``: types of exceptions that pass unchanged.
+    """Run plain user code in the block, which awaits nothing. ``what``: its name in messages.
+
+    In the block there is no current asyncio task, so that user code cannot cancel the task of the search.
+
+    Parameters
+    ----------
+    what
+        The name of the user code in messages.
+    passing
+        Types of exceptions that pass unchanged.
 
     Raises
     ------
     UserCodeError
-        For any other exception of the block, SystemExit included. Ctrl-C and a requested cancellation pass unchanged.
+        For any other exception of the block, SystemExit included. Ctrl-C passes unchanged.
     """
+    with _no_current_task(), awaiting_user_code(what, *passing):
+        yield
+
+
+@contextmanager
+def awaiting_user_code(what: str, *passing: type[BaseException]) -> Iterator[None]:
+    """As :func:`calling_user_code`, for a block that awaits. A cancellation that was requested passes unchanged, too."""
     try:
         yield
     except BaseException as error:
         if isinstance(error, passing) or _from_outside(error):
             raise
         raise UserCodeError(what, error) from error
+
+
+@contextmanager
+def _no_current_task() -> Iterator[None]:
+    """Hide the current asyncio task, if there is one."""
+    try:
+        loop = asyncio.get_running_loop()
+    except RuntimeError:  # no event loop in this thread
+        loop, task = None, None
+    else:
+        task = asyncio.current_task(loop)
+    if loop is None or task is None:
+        yield
+        return
+    leave_task(loop, task)
+    try:
+        yield
+    finally:
+        enter_task(loop, task)
 
 
 def _from_outside(error: BaseException) -> bool:
@@ -62,10 +100,15 @@ def shown(value: object, longest: int = 80) -> str:
     return text[: longest - len(end)] + end
 
 
+def plain_str(value: object) -> str:
+    """The text of a value as a plain ``str``; of a subclass of ``str`` its characters. Raises what ``__str__`` raises."""
+    return str.__str__(value if isinstance(value, str) else str(value))
+
+
 def text_of(value: object, say: Callable[[Any], str] = str) -> str:
     """The ``str`` of a value, also if its ``__str__`` raises. Characters that UTF-8 cannot encode are replaced."""
     try:
-        text = say(value)
+        text = str.__str__(say(value))
     except BaseException as error:
         if _from_outside(error):
             raise

@@ -16,7 +16,7 @@ from rksc_tot.core.task import Prompt, Task
 from rksc_tot.engine.base import Account, Engine, SharingEngine
 from rksc_tot.policies.asks import PromptReuse
 from rksc_tot.search.task_calls import HINT
-from rksc_tot.search.validation import prompt_fault
+from rksc_tot.search.validation import plain_prompt, prompt_fault
 
 
 class Start(NamedTuple):
@@ -110,4 +110,4 @@ def other_variants(task: Task, problem: Any, prompt: Prompt) -> list[Prompt]:
             raise TaskError(
                 f"the prompt and its variants for {shown(problem)} mix strings and chat messages", hint=HINT
             )
-    return prompts
+    return [plain_prompt(other) for other in prompts]

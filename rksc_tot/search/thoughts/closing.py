@@ -15,7 +15,7 @@ from rksc_tot.engine.base import Completion, Engine, GenerateRequest, Sampling
 from rksc_tot.search.task_calls import AcceptedThought, read_answer
 from rksc_tot.search.thoughts.replies import Refusal, Send
 from rksc_tot.search.thoughts.thinking_block import NO_BLOCK, Reply
-from rksc_tot.search.validation import Fault
+from rksc_tot.search.validation import Fault, plain_prompt
 
 BRANCH = "closing"  # last part of the branch name of a closing thought
 NO_REPLY = "the model wrote no answer after Task.closing"
@@ -42,7 +42,7 @@ class Closer:
 
     def __init__(self, task: Task, problem: Any, engine: Engine, names: tuple[object, ...]) -> None:
         self._task, self._problem, self._engine, self._names = task, problem, engine, names
-        self._closing = task.closing
+        self._closing = None if task.closing is None else plain_prompt(task.closing)
         self._ended: set[int] = set()
         self.asked: set[int] = set()
 
@@ -87,7 +87,7 @@ class Closer:
         """
         task = self._task
         return GenerateRequest(
-            handle=self._engine.extend(handle, task.closing or ""),
+            handle=self._engine.extend(handle, self._closing or ""),
             streams=stream_keys(range(1), *self._names, node.branch, BRANCH),
             sampling=Sampling(temperature=0.0),
             max_tokens=task.closing_tokens,

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from rksc_tot.core.errors import ConfigError, ContextOverflow
-from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code, shown
+from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code, plain_str, shown
 from rksc_tot.core.seeds import stream_keys
 from rksc_tot.core.task import Path, Prompt, Task, Thought, ThoughtFinish
 from rksc_tot.core.task.end_of_thought import accepts_truncated, boundary_of, most_tokens
@@ -21,7 +21,7 @@ from rksc_tot.search.thoughts.closing import BRANCH, NO_REPLY, Closer
 from rksc_tot.search.thoughts.replies import Refusal, send
 from rksc_tot.search.thoughts.thinking import ThinkingBlocks, thinking_engine
 from rksc_tot.search.thoughts.thinking_block import NO_BLOCK, Reply, ThinkingBlock
-from rksc_tot.search.validation import Fault, prompt_fault
+from rksc_tot.search.validation import Fault, plain_prompt, prompt_fault
 
 CUT_BY_BUDGET = "cut off by the budget - raise it"
 STUCK = "no token can follow: the tokens cannot spell what the constraint asks for, or it is too complex"
@@ -205,6 +205,7 @@ class ThoughtGenerator:
                 return Fault(raised)
             if fault := prompt_fault(suffix):
                 return Fault(f"propose_prompt {fault}")
+            suffix = plain_prompt(suffix)
         constraint = constraint_of(task, self.problem, path)
         if isinstance(constraint, Fault):
             return constraint
@@ -284,7 +285,7 @@ class ThoughtGenerator:
         try:
             with calling_user_code("split"):
                 found: Any = task.split(self.problem, path, completion.text)
-                pieces = [] if isinstance(found, str) else [str(piece) for piece in found]
+                pieces = [] if isinstance(found, str) else [plain_str(piece) for piece in found]
             if isinstance(found, str):
                 fault = Fault(f"split returned {shown(found)}, not a list of thoughts")
         except UserCodeError as raised:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from rksc_tot.core.plugins.bounded_call import BoundedCall
-from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code, shown
+from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code, plain_str, shown
 from rksc_tot.core.task import Path, Task, Thought
 from rksc_tot.core.task.end_of_thought import accepts_truncated
 from rksc_tot.core.tree import Node, ReasoningTree
@@ -113,11 +113,12 @@ async def observed(call: BoundedCall, task: Task, problem: Any, path: Path) -> T
         )
     if said is not None and not isinstance(said, str):
         return Fault(f"observe returned {shown(said)}, not a text or None")
+    said = None if said is None else plain_str(said)
     if said and len(said) > task.observe_chars:
         return f"the observation has {len(said)} characters, observe_chars is {task.observe_chars} - shorten it, or raise that"
     if said and (fault := text_fault(said)):
         return f"the observation {fault}"
-    return replace(path[-1], state=own.state, observation=str(said) if said else None)
+    return replace(path[-1], state=own.state, observation=said or None)
 
 
 def copied(path: Path) -> Path:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from rksc_tot.core.errors import ConfigError
-from rksc_tot.core.plugins.user_code import shown
+from rksc_tot.core.plugins.user_code import plain_str, shown
 from rksc_tot.tasks.rows.functions import named_function
 from rksc_tot.tasks.rows.numbers import numbers_in
 
@@ -181,7 +181,7 @@ class ByFunction(AnswerForm):
     def find(self, text: str) -> str | None:
         """What the function returns, as a text."""
         found = self.function(text)
-        return None if found is None else str(found)
+        return None if found is None else plain_str(found)
 
 
 def answer_form(given: str | re.Pattern[str] | Callable[[str], object]) -> AnswerForm:

@@ -5,7 +5,14 @@ import threading
 
 import pytest
 
-from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code, error_text, shown
+from rksc_tot.core.plugins.user_code import (
+    UserCodeError,
+    awaiting_user_code,
+    calling_user_code,
+    error_text,
+    plain_str,
+    shown,
+)
 from tests.patience import PATIENCE
 
 
@@ -57,7 +64,7 @@ def test_an_interrupt_passes_in_the_main_thread_only():
 
 async def test_a_requested_cancellation_passes():
     async def work():
-        with calling_user_code("it"):
+        with awaiting_user_code("it"):
             await asyncio.sleep(PATIENCE)
 
     task = asyncio.ensure_future(work())
@@ -65,6 +72,40 @@ async def test_a_requested_cancellation_passes():
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
+
+
+async def test_plain_user_code_cannot_cancel_the_task_that_calls_it():
+    with pytest.raises(UserCodeError, match=r"^it raised AttributeError"), calling_user_code("it"):
+        asyncio.current_task().cancel()
+    await asyncio.sleep(0)
+    assert asyncio.current_task().cancelling() == 0
+
+
+class Hostile(str):
+    """A text whose methods lie or raise."""
+
+    __slots__ = ()
+
+    def __len__(self):
+        return 0
+
+    def strip(self, *_):
+        raise SystemExit("strip")
+
+    def __str__(self):
+        return Hostile("another")
+
+    def __getitem__(self, at):
+        raise SystemExit("getitem")
+
+    __iter__ = encode = replace = __eq__ = __add__ = __getitem__
+    __hash__ = str.__hash__
+
+
+def test_a_text_has_none_of_the_methods_of_its_class():
+    for text, said in ((plain_str(Hostile("one")), "one"), (shown(Hostile("one")), "'one'")):
+        assert type(text) is str
+        assert text == said
 
 
 def test_a_value_whose_str_raises_can_be_shown():

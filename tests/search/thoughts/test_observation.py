@@ -11,6 +11,7 @@ from rksc_tot.core.errors import TaskError
 from rksc_tot.core.task import Reject, Thought
 from rksc_tot.engine.mock.engine import MockEngine
 from rksc_tot.strategies import BFS
+from rksc_tot.verifiers import verifier
 from tests.patience import PATIENCE
 from tests.search.mock_search import digits, fail, make_search, make_task, texts
 
@@ -243,3 +244,77 @@ def test_searches_with_observations_repeat():
         for _ in range(2)
     ]
     assert trees[0] == trees[1]
+
+
+async def cancels_itself():
+    asyncio.current_task().cancel()
+    await asyncio.sleep(PATIENCE)
+
+
+def cancels():
+    asyncio.current_task().cancel()
+    raise asyncio.CancelledError
+
+
+@pytest.mark.parametrize("timeout", [None, PATIENCE])
+@pytest.mark.parametrize("method", ["observe", "observe async", "parse", "is_solution", "answer", "check", "verifier"])
+def test_user_code_cannot_end_a_search_by_a_cancellation(method, timeout):
+    def even(path):
+        return bool(path) and path[-1].text in "02468"
+
+    def unless_even(value):
+        return lambda problem, path: cancels() if even(path) else value(path)
+
+    async def observe_async(problem, path):
+        return await cancels_itself() if even(path) else "odd"
+
+    options = {
+        "observe": {"observe": unless_even(lambda path: "odd")},
+        "observe async": {"observe": observe_async},
+        "parse": {"parse": lambda problem, path, text: cancels() if text in "02468" else Thought(text)},
+        "is_solution": {"is_solution": unless_even(lambda path: len(path) == 3)},
+        "answer": {"answer": unless_even(lambda path: "odd")},
+        "check": {"check": lambda problem, answer: cancels()},
+        "verifier": {},
+    }[method]
+    scored = verifier(timeout=timeout)(unless_even(len)) if method == "verifier" else None
+    engine = MockEngine(digits)
+    task = make_task(observe_timeout=timeout, **options)
+    result = solve(task, "p", engine=engine, strategy=BFS(k=6, b=3), verifier=scored)
+    assert (result.stopped, result.correct) == ("finished", None)
+    assert result.answer is not None
+    assert engine.handles == 0
+
+
+class Hostile(str):
+    """A text whose methods lie or raise."""
+
+    __slots__ = ()
+
+    def __len__(self):
+        return 0
+
+    def __str__(self):
+        raise SystemExit
+
+    __iter__ = __getitem__ = strip = encode = replace = split = rpartition = __add__ = __str__
+
+
+@pytest.mark.parametrize("mode", ["sample", "propose"])
+def test_texts_of_user_code_have_none_of_the_methods_of_their_class(mode):
+    def run(text):
+        task = make_task(
+            mode=mode,
+            prompt=lambda problem: text("p:\n"),
+            parse=lambda problem, path, written: Thought(text(written)),
+            observe=lambda problem, path: text("seen"),
+            answer=lambda problem, path: text(path[-1].text) if path[-1].closing else None,
+            propose_prompt=lambda problem, path: text("next:\n"),
+            split=lambda problem, path, reply: [text(line) for line in reply.split("\n") if line],
+            closing=text("answer: "),
+        )
+        return solve(task, "p", engine=MockEngine(digits), strategy=BFS(k=3, b=2), verifier="random")
+
+    plain, hostile = run(str), run(Hostile)
+    assert plain.answer is not None
+    assert hostile.tree.to_records() == plain.tree.to_records()
