@@ -31,6 +31,26 @@ class WrittenBlock(BaseModel):
     forced_close: bool = False
 
 
+class SurroundingText(BaseModel):
+    """What is on the path around the text of a thought, as in :class:`~rksc_tot.core.task.Thought`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    lead: str = ""
+    closing: str | None = None
+    ending: str = "\n"
+    observation: str | None = None
+
+    @classmethod
+    def of(cls, thought: Thought) -> SurroundingText | None:
+        """That of a thought; None if it is but a line."""
+        around = cls(lead=thought.lead, closing=thought.closing, ending=thought.ending, observation=thought.observation)
+        return None if around == LINE else around
+
+
+LINE = SurroundingText()
+
+
 class Node(BaseModel):
     """One thought in the tree.
 
@@ -51,8 +71,8 @@ class Node(BaseModel):
       ``forced_close`` read it.
     * ``count``: how many thoughts led here: identical texts, merged states and merged siblings.
     * ``finished``: the path is complete, not necessarily right. ``pruned``: why the node was dropped, None while it is alive.
-    * ``closing``, ``observation``: the texts around the thought that the task put on the path, as in
-      :class:`~rksc_tot.core.task.Thought`; None without one. ``tokens`` leaves out their tokens.
+    * ``around``: what is on the path around the text; None if the thought is but a line. ``closing``, ``observation`` read the
+      texts that the task put there; None without one. ``tokens`` leaves out their tokens.
     * ``exact``: False if it was generated from approximate KV. ``score_exact``: False if its score was read from such KV.
     """
 
@@ -75,8 +95,7 @@ class Node(BaseModel):
     count: int = Field(1, ge=1)
     finished: bool = False
     pruned: str | None = None
-    closing: str | None = None
-    observation: str | None = None
+    around: SurroundingText | None = None
     exact: bool = True
     score_exact: bool = True
 
@@ -89,7 +108,17 @@ class Node(BaseModel):
         """The thought as the task returned it; in a reloaded tree it has no state."""
         if self._thought is not None:
             return self._thought
-        return Thought(self.text, None, self.finish or "stop", self.closing, self.observation)
+        return Thought(self.text, None, self.finish or "stop", **(self.around or LINE).model_dump())
+
+    @property
+    def closing(self) -> str | None:
+        """The text that asked for the answer, if the thought is the reply to it."""
+        return None if self.around is None else self.around.closing
+
+    @property
+    def observation(self) -> str | None:
+        """The text that the task put on the path after the thought."""
+        return None if self.around is None else self.around.observation
 
     @property
     def thinking(self) -> str:
@@ -222,7 +251,8 @@ class ReasoningTree:
                 node = Node.model_validate(record)
             except ValidationError as error:
                 raise ConfigError(f"node {at}: {sentence(error)}") from None
-            texts = (node.branch, node.text, node.thinking, node.pruned, node.closing, node.observation, *node.labels)
+            around = (node.around or LINE).model_dump().values()
+            texts = (node.branch, node.text, node.thinking, node.pruned, *around, *node.labels)
             if any("\ud800" <= c <= "\udfff" for text in texts if text for c in text):
                 raise ConfigError(f"node {at} holds half a character (a lone surrogate)", hint="repair the text")
             parent = tree[node.parent] if node.parent is not None and 0 <= node.parent < at else None

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from rksc_tot.core.errors import RkscTotError, TaskError
 from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code, error_text, plain_str, shown, text_of
 from rksc_tot.core.task import Constraint, Path, Prompt, Reject, Task, Thought, ThoughtFinish
+from rksc_tot.core.task.end_of_thought import boundary_of
 from rksc_tot.search.validation import (
     Fault,
     closing_fault,
@@ -24,6 +25,13 @@ HINT = "run check_task for details"
 ENDED = "the model ended its text here"
 END = Thought("", finish="eos")
 """The thought of a node whose model wrote only the end of its text."""
+
+
+class Around(NamedTuple):
+    """What is on the path before and after the text of a thought, as in :class:`~rksc_tot.core.task.Thought`."""
+
+    lead: str
+    ending: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,17 +55,20 @@ class AcceptedThought:
 
 
 def accept_thought(
-    task: Task, problem: Any, path: Path, text: str, finish: ThoughtFinish = "stop"
+    task: Task, problem: Any, path: Path, text: str, finish: ThoughtFinish = "stop", around: Around | None = None
 ) -> AcceptedThought | str:
     """Parse and judge a text that follows ``path``. Returns the thought, or why it is rejected (a Fault if the task failed)."""
-    thought = parse_thought(task, problem, path, text, finish)
+    thought = parse_thought(task, problem, path, text, finish, around)
     return thought if isinstance(thought, str) else follow_thought(task, problem, path, thought)
 
 
-def parse_thought(task: Task, problem: Any, path: Path, text: str, finish: ThoughtFinish) -> Thought | str:
+def parse_thought(
+    task: Task, problem: Any, path: Path, text: str, finish: ThoughtFinish, around: Around | None = None
+) -> Thought | str:
     """The thought of a text that follows ``path``, or why it is rejected (a Fault if the task failed).
 
-    The thought is ``END`` if the model only ended its text and that completes the path.
+    The thought is ``END`` if the model only ended its text and that completes the path. ``around``: what the engine put
+    on the path around the text; None: not known.
     """
     ended = finish == "eos" and not text.strip()
     if ended and path and task.end_completes:
@@ -73,12 +84,26 @@ def parse_thought(task: Task, problem: Any, path: Path, text: str, finish: Thoug
         return Fault(f"parse returned {shown(thought)}, {fault}")
     try:
         with calling_user_code("the class of its thoughts"):
-            plain = type(thought.text) is str and thought.finish == finish
-            accepted: Thought = thought if plain else replace(thought, text=plain_str(thought.text), finish=finish)
+            on_path = _around(task, plain_str(thought.text), text, around)
+            known = type(thought.text) is str and (thought.finish, thought.lead, thought.ending) == (finish, *on_path)
+            accepted: Thought = (
+                thought if known else replace(thought, text=plain_str(thought.text), finish=finish, **on_path._asdict())
+            )
     except UserCodeError as raised:
         return Fault(raised)
     fault = text_fault(accepted.text)
     return accepted if fault is None else f"the thought {fault}"
+
+
+def _around(task: Task, thought: str, text: str, around: Around | None) -> Around:
+    """What is on the path around a thought that the task made of ``text``. Blank lines at its beginning do not count."""
+    between = boundary_of(task).ending
+    if around is None or thought.strip() != text.strip():
+        return Around("", between)
+    if between or thought not in text:
+        return Around("", around.ending)
+    before, _, after = text.partition(thought)
+    return Around(around.lead + before, after + around.ending)
 
 
 def follow_thought(task: Task, problem: Any, path: Path, thought: Thought) -> AcceptedThought | Fault:

@@ -112,8 +112,19 @@ def test_a_missing_file_is_named(tmp_path):
         ReasoningTree.from_json(tmp_path / "nothing")
 
 
-@pytest.mark.parametrize("field", ["branch", "text", "thinking_block", "pruned", "closing", "observation", "labels"])
-def test_a_record_that_could_not_be_written_again_is_refused(field):
-    value = {"labels": {"\ud800": 1.0}, "thinking_block": {"text": "a\ud800"}}.get(field, "a\ud800")
+HALF = "a\ud800"
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        *({field: HALF} for field in ("branch", "text", "pruned")),
+        *({"around": {field: HALF}} for field in ("lead", "closing", "ending", "observation")),
+        {"thinking_block": {"text": HALF}},
+        {"labels": {HALF: 1.0}},
+    ],
+    ids=ascii,
+)
+def test_a_record_that_could_not_be_written_again_is_refused(record):
     with pytest.raises(ConfigError, match="node 0 holds half a character"):
-        ReasoningTree.from_json(json.dumps([{"id": 0, field: value}]))
+        ReasoningTree.from_json(json.dumps([{"id": 0, **record}]))

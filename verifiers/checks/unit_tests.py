@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 from rksc_tot.core.errors import TaskError
+from rksc_tot.core.task import Path
 from rksc_tot.core.tree import Node
 from rksc_tot.search import Search
 from rksc_tot.search.scoring import Score
@@ -30,7 +32,8 @@ class UnitTests(Verifier):
         Field of the problem that holds the tests: strings such as ``assert add(2, 3) == 5``, or pairs of an expression and its
         value.
     code : {"thought", "path"}
-        Whether the program is the last thought, or all thoughts of the path. If it has fenced blocks, the last block is the
+        Whether the program is the last thought, or all thoughts of the path, where stop strings that are not white space become
+        line breaks. If it has fenced blocks, the last block is the
         program.
     sandbox : Sandbox
         Limits of the program.
@@ -63,7 +66,7 @@ class UnitTests(Verifier):
 
     async def _share(self, search: Search, node: Node, tests: Sequence[UnitTest]) -> Score:
         path = search.path(node)
-        text = path[-1].text if self.code == "thought" and path else path.text
+        text = path[-1].text if self.code == "thought" and path else _program(path)
         try:
             async with asyncio.timeout(search.limits.seconds_left):
                 report = await run_tests(self.sandbox, program_in(text), tests)
@@ -78,3 +81,8 @@ def program_in(text: str) -> str:
     """The last fenced block of a text; the whole text if it has none."""
     blocks = _FENCE.findall(text)
     return str(blocks[-1]) if blocks else text
+
+
+def _program(path: Path) -> str:
+    """The text of a path without stop strings that are no program text, such as a tag."""
+    return Path(replace(thought, ending="\n") if thought.ending.strip() else thought for thought in path).text

@@ -40,6 +40,10 @@ class Thought:
     * ``state``: any value that the task stores with the thought.
     * ``finish``: why the text ended, set by the search: ``stop``, at a stop string; ``eos``, at the end of the model's text;
       ``length``, at a limit, if the task accepts truncated thoughts or has a ``closing``.
+    * ``ending``: what stands between the text and what follows it on the path, such as the stop string; empty if nothing does.
+      Set by the search.
+    * ``lead``: what the model wrote before the text, such as skipped stop strings, where no ending divides thoughts; else
+      empty. Set by the search.
     * ``closing``: the text that asked for the answer, if this is the reply to ``Task.closing``; else None. Set by the search.
     * ``observation``: the text that :meth:`Task.observe` put on the path after the thought; else None. Set by the search.
     """
@@ -49,13 +53,30 @@ class Thought:
     finish: ThoughtFinish = "stop"
     closing: str | None = None
     observation: str | None = None
+    ending: str = "\n"
+    lead: str = ""
 
     @property
     def full_text(self) -> str:
         """The text, after the closing that asked for it, and before the observation that follows it."""
         asked = "" if self.closing is None else self.closing.lstrip()
-        followed = "" if self.observation is None else "\n" + self.observation.strip("\n")
-        return asked + self.text + followed
+        return asked + self.text + self._observed
+
+    @property
+    def _observed(self) -> str:
+        if self.observation is None:
+            return ""
+        said, line = self.observation, self.ending == "\n"
+        return self.ending + (said.strip("\n") if line else said.removesuffix(self.ending))
+
+    def after(self, text: str) -> str:
+        """``text``, which ends with the ending of the thought before, and this thought."""
+        asked = self.closing or ""
+        if not text or text.endswith("\n"):
+            asked = asked.lstrip()
+        elif asked.endswith("\n") and not asked[0].isspace():  # chat messages begin on a line of their own
+            asked = "\n" + asked
+        return text + self.lead + asked + self.text + self._observed
 
 
 class Path(tuple[Thought, ...]):
@@ -75,8 +96,14 @@ class Path(tuple[Thought, ...]):
 
     @property
     def text(self) -> str:
-        """All thoughts, one on each line, with closing and observations."""
-        return "\n".join(thought.full_text for thought in self)
+        """All thoughts with closing and observations, and between them what stands there on the path.
+
+        Blank lines before a thought are left out, as are control tokens of the chat template.
+        """
+        text = ending = ""
+        for thought in self:
+            text, ending = thought.after(text + ending), thought.ending
+        return text
 
 
 @dataclass(frozen=True, slots=True)

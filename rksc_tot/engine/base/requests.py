@@ -116,6 +116,10 @@ class Completion(NamedTuple):
     constrained_logprobs
         Log-probability of each token among those that the constraint allowed; empty without a constraint. A stop string that
         closes the text is not under the constraint, so its tokens have the same values as in ``logprobs``.
+    lead
+        Stop strings at the start of the branch that are not in the text (``skip_blank``).
+    ending
+        What follows the text on the handle's path: the stop string, or that which closes an ``eos``; empty if nothing does.
     """
 
     text: str
@@ -126,6 +130,8 @@ class Completion(NamedTuple):
     handle: Any
     exact: bool = True
     constrained_logprobs: tuple[float, ...] = ()
+    lead: str = ""
+    ending: str = ""
 
 
 @dataclass(frozen=True, slots=True)

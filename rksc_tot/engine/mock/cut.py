@@ -3,20 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import NamedTuple
 
 from rksc_tot.engine.base import Account, Finish, GenerateRequest
 from rksc_tot.engine.tokenization.find_stops import find_end, leading_stops
 
 
+class Texts(NamedTuple):
+    """A text that ``kept`` puts on the path: ``text``, after ``lead``, which was skipped, and before the ``ending``."""
+
+    text: str = ""
+    kept: str = ""
+    lead: str = ""
+    ending: str = ""
+
+
+NOTHING = Texts()
+
+
 def cut(
     raw: str, context: str, request: GenerateRequest, account: Account, needed: Collection[str], room: float
-) -> tuple[str, str, str, Finish]:
+) -> tuple[str, Texts, Finish]:
     """Cut what the writer wrote at the end of the thought, or at a limit. ``room``: characters that the context has room for.
 
     Returns
     -------
     tuple
-        The sampled text, the text of the completion, the text kept on the path, and the reason of the end.
+        The sampled text, the texts of the completion, and the reason of the end.
     """
     longest = int(min(len(raw) + 1, request.max_tokens, room))
     end = find_end(raw, 0, request.stop, request.skip_blank, request.rule)
@@ -32,10 +45,11 @@ def cut(
     granted = 0 if late else account.take(most)
     if granted == wanted:
         close = request.ending if end is None else stop  # a stop string closes a thought that ended its text
-        kept = text + close if request.keep_stop else text
-        return raw[:wanted], text[begin:], kept, "eos" if end is None else "stop"
+        ending = close if request.keep_stop else ""
+        texts = Texts(text[begin:], text + ending, text[:begin], ending)
+        return raw[:wanted], texts, "eos" if end is None else "stop"
     part = raw[:granted]
-    return part, part[begin:], part, "length" if granted == longest and not late else "budget"
+    return part, Texts(part[begin:], part, part[:begin]), "length" if granted == longest and not late else "budget"
 
 
 def _decided(raw: str, end: int, request: GenerateRequest) -> int:

@@ -30,7 +30,7 @@ from rksc_tot.engine.base import (
     check_layers,
     check_prompt_kv,
 )
-from rksc_tot.engine.mock.cut import cut
+from rksc_tot.engine.mock.cut import NOTHING, Texts, cut
 from rksc_tot.engine.mock.kv import MockHandle, MockKV
 from rksc_tot.engine.mock.model import Labeller, LogitLens, MockModel, Writer, label_trie, render, thinking_format
 from rksc_tot.policies.early_exit.cgee import Reading
@@ -199,30 +199,34 @@ class MockEngine:
         scratch = render(request.suffix or "")
         context = request.handle.text + scratch
         visited = self._visit(request.handle, account)
-        written: dict[tuple[str, str, Finish, float], list[int]] = {}
+        written: dict[tuple[Texts, Finish, float], list[int]] = {}
         sampled: set[str] = set()
         for branch, stream in enumerate(request.streams):
             if not visited or account.late or account.available <= 0:
-                written.setdefault(("", "", "budget", 0.0), []).append(branch)
+                written.setdefault((NOTHING, "budget", 0.0), []).append(branch)
                 continue
             rng = random.Random(stream if request.sampling.temperature else 0)
             raw, logprob = self._model.write_thought(context, rng, request)
             room = math.inf if self._context is None else self._context - len(context)
-            tokens, text, kept, finish = cut(raw, context, request, account, sampled, room)
+            tokens, texts, finish = cut(raw, context, request, account, sampled, room)
             sampled.add(context + tokens)
             if request.suffix is None:  # every sampled token but the last is fed to the model
                 self._store(request.handle, context + tokens[:-1], account, sampled)
-            written.setdefault((text, kept, finish, logprob), []).append(branch)
+            written.setdefault((texts, finish, logprob), []).append(branch)
         fed = [len(text) - len(context) - 1 for text in sampled if text != context]
         self._count(max(fed, default=0), 0, account.ledger)
         if request.suffix is not None:
             book = account.ledger.book_question if request.verifying else account.ledger.book_reply
             book(len(scratch) + sum(fed))
         completions = []
-        for (text, kept, finish, logprob), branches in written.items():
+        for (texts, finish, logprob), branches in written.items():
+            kept = texts.kept
             handle = MockHandle(request.handle.text + kept, request.handle.kept) if request.suffix is None else None
-            tokens_kept = tuple(map(ord, kept))
-            completions.append(Completion(text, tokens_kept, (logprob,) * len(kept), finish, tuple(branches), handle))
+            made = Completion(
+                texts.text, tuple(map(ord, kept)), (logprob,) * len(kept), finish, tuple(branches), handle,
+                lead=texts.lead, ending=texts.ending,
+            )  # fmt: skip
+            completions.append(made)
         return completions
 
     def _ask(self, request: LabelRequest, account: Account) -> LabelScores | None:

@@ -115,7 +115,9 @@ def answers_of(task: Task, problem: Any, path: Path, candidates: Sequence[Candid
     """The answers among the candidates after a path, each with the number of its branches."""
     answers: Counter[str] = Counter()
     for candidate in candidates:
-        found = candidate.fault or accept_thought(task, problem, path, candidate.text, candidate.finish)
+        found = candidate.fault or accept_thought(
+            task, problem, path, candidate.text, candidate.finish, candidate.around
+        )
         if not isinstance(found, str) and found.finished:
             answer, _ = read_answer(task, problem, found.path)
             if answer is not None:

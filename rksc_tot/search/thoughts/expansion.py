@@ -16,7 +16,7 @@ from rksc_tot.core.tree import Node
 from rksc_tot.engine.base import Account, Engine, Finish, GenerateRequest, Sampling
 from rksc_tot.search.approximate.approximations import Approximations
 from rksc_tot.search.approximate.prompt_variants import Start
-from rksc_tot.search.task_calls import ENDED, constraint_of
+from rksc_tot.search.task_calls import ENDED, Around, constraint_of
 from rksc_tot.search.thoughts.closing import BRANCH, NO_REPLY, Closer
 from rksc_tot.search.thoughts.replies import Refusal, send
 from rksc_tot.search.thoughts.thinking import ThinkingBlocks, thinking_engine
@@ -37,7 +37,8 @@ class CandidateThought:
     * ``branch``: last part of the node's branch name. ``count``: number of branches that wrote this text.
     * ``finish``: why the generation of the text ended.
     * ``handle``: the engine's handle of the path with this text, None for a proposed thought.
-    * ``ending``: the stop string to append when the text is tokenised again.
+    * ``ending``: the stop string to append when the text is tokenised again. ``around``: what is around the text on the path of
+      ``handle``; None without a handle.
     * ``exact``: False if it was generated from approximate KV.
     * ``cut``: whether the budget cut it off. Its node is not returned by ``expand``, as no tokens are left to go on.
     * ``closing``: the text that asked for it, if it is the reply to ``Task.closing``.
@@ -63,6 +64,7 @@ class CandidateThought:
     parsed: Thought | str | None = None
     fault: str | None = None
     block: ThinkingBlock = NO_BLOCK
+    around: Around | None = None
 
 
 def sampling_of(default: Task | Sampling, given: Mapping[str, Any]) -> Sampling:
@@ -255,7 +257,7 @@ class ThoughtGenerator:
             yield CandidateThought(
                 node, path, made.text, branch, len(made.branches), made.tokens, made.logprobs, made.constrained_logprobs,
                 FINISH[finish], made.handle, self._ending, start.exact and made.exact, self._withheld(finish),
-                fault=fault, block=block,
+                fault=fault, block=block, around=Around(made.lead, made.ending),
             )  # fmt: skip
 
     def _closed(self, node: Node, path: Path, reply: Sequence[Reply]) -> Iterator[CandidateThought]:

@@ -71,7 +71,7 @@ class Observer:
             path = copied(candidate.path)
         except UserCodeError as raised:
             return replace(candidate, parsed=Fault(raised))
-        thought = parse_thought(self._task, self._problem, path, candidate.text, candidate.finish)
+        thought = parse_thought(self._task, self._problem, path, candidate.text, candidate.finish, candidate.around)
         known = None if isinstance(thought, str) else self._sibling(candidate.parent, thought)
         return replace(candidate, parsed=thought if known is None else known.thought)
 

@@ -259,6 +259,7 @@ class BlockRounds:
         if not draft.intact:
             ending = self._blocks.ending if completion.finish in ("stop", "eos") else ""
             handle, tokens, logprobs = self._hold(continued(self._engine, before, block.prefix, text + ending)), (), ()
+            completion = completion._replace(ending=ending, lead="")
         elif not (setting.keep or draft.blockless):
             handle = self._hold(self._engine.append(before, (*block.prefix, *tokens)))
         if setting.thought == "whole":

@@ -11,7 +11,7 @@ from rksc_tot.core.errors import ContextOverflow
 from rksc_tot.core.events import Added, Merged, Rejected
 from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code
 from rksc_tot.core.task import Path, Task, Thought
-from rksc_tot.core.tree import Node, ReasoningTree
+from rksc_tot.core.tree import Node, ReasoningTree, SurroundingText
 from rksc_tot.engine.base import Engine
 from rksc_tot.search.answers import Answers
 from rksc_tot.search.approximate.sibling_merging import SiblingMerging
@@ -91,7 +91,9 @@ class TreeBuilder:
             closed = Thought(candidate.text, candidate.path.state, candidate.finish, candidate.closing)
             return AcceptedThought(closed, Path((*candidate.path, closed)), True, None), None
         task, problem, path = self._task, self._problem, candidate.path
-        thought = candidate.parsed or parse_thought(task, problem, path, candidate.text, candidate.finish)
+        thought = candidate.parsed or parse_thought(
+            task, problem, path, candidate.text, candidate.finish, candidate.around
+        )
         found = thought if isinstance(thought, str) else follow_thought(task, problem, path, thought)
         if isinstance(found, str):
             return found
@@ -193,8 +195,7 @@ class TreeBuilder:
             constrained_logprobs=candidate.constrained_logprobs,
             finish=candidate.finish,
             finished=found.finished,
-            closing=candidate.closing,
-            observation=found.thought.observation,
+            around=SurroundingText.of(found.thought),
             count=1 if candidate.closing is None else parent.count,
             exact=parent.exact and candidate.exact,
             thinking_block=candidate.block.written,

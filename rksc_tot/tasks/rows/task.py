@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from rksc_tot.core.errors import ConfigError, TaskError
 from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code, shown, text_of
 from rksc_tot.core.seeds import stream_key
 from rksc_tot.core.task import Path, Problem, Prompt, Task
-from rksc_tot.core.task.end_of_thought import boundary_of
 from rksc_tot.core.task.task import set_options
 from rksc_tot.tasks.rows.answers import AnswerForm, answer_form
 from rksc_tot.tasks.rows.prompt import RowPrompt, Template, row_prompt
@@ -91,7 +91,7 @@ class RowsTask(Task):
 
     def text_of(self, path: Path) -> str:
         """The text of the path as the model wrote it."""
-        return boundary_of(self).ending.join(thought.text for thought in path)
+        return Path(replace(thought, observation=None) for thought in path).text
 
 
 def rows_task(

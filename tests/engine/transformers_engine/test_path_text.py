@@ -32,6 +32,7 @@ async def test_kv_ends_where_the_kept_text_ends(byte_engine, keep):
         kept = tokenizer.decode(completion.tokens)
         stop = kept.removeprefix(completion.text)
         assert stop in (common if keep else [""])
+        assert stop == completion.ending
         assert completion.handle.tokens == root.tokens + list(completion.tokens)
 
 
@@ -77,4 +78,5 @@ async def test_the_name_of_a_control_token_on_a_path_is_text(byte_engine):
     for completion in ended:  # closed by the stop string
         drawn, closing = completion.tokens[:-5], completion.tokens[-5:]
         assert (tokenizer.decode(drawn), tokenizer.decode(closing)) == (completion.text, "<pad>")
+        assert completion.ending == "<pad>"
     assert not set(path.tokens) & set(tokenizer.all_special_ids)

@@ -57,7 +57,7 @@ def test_a_path_is_complete_where_it_says_an_answer_that_cannot_be_mistaken(answ
 
 def test_a_text_that_tokens_divide_is_read_as_one():
     task = rows_task(ROWS, prompt="{question}", answer="after:Answer:", thoughts="tokens:4")
-    parts = [Thought("Ans", finish="length"), Thought("wer: 1", finish="length")]
+    parts = [Thought(text, finish="length", ending="") for text in ("Ans", "wer: 1")]
     assert not task.is_solution(ROWS[0], Path(parts))  # the line may go on
     assert task.answer(ROWS[0], Path([*parts, Thought("8", finish="eos")])) == "18"
     assert task.is_solution(ROWS[0], Path([*parts, Thought("8\nx", finish="length")]))

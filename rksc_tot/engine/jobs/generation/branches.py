@@ -40,12 +40,15 @@ class Tail:
         Tail tokens not appended yet.
     sampled
         How many of ``tokens`` were sampled.
+    ending
+        What follows the text on the path.
     """
 
     text: str
     tokens: list[int]
     left: deque[int]
     sampled: int
+    ending: str
 
 
 @dataclass(slots=True, eq=False)

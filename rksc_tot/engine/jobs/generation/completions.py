@@ -32,13 +32,20 @@ class Completions:
         self.states: dict[Segment, Any] = {}
 
     def add(
-        self, group: BranchGroup, text: str, tokens: Sequence[int], logprobs: Sequence[float], finish: Finish
+        self,
+        group: BranchGroup,
+        text: str,
+        tokens: Sequence[int],
+        logprobs: Sequence[float],
+        finish: Finish,
+        ending: str = "",
     ) -> None:
-        """Make the completion of a branch group, or add its branches to an equal one."""
-        text = text[leading_stops(text, self._skipped) :]
+        """Make the completion of a branch group, or add its branches to an equal one. ``ending``: what follows the text."""
+        begin = leading_stops(text, self._skipped)
+        text, lead = text[begin:], text[:begin]
         made = Completion(
             text, tuple(tokens), tuple(logprobs), finish, tuple(group.branches), None, group.exact,
-            () if group.matcher is None else constrained(logprobs, group.shares),
+            () if group.matcher is None else constrained(logprobs, group.shares), lead, ending,
         )  # fmt: skip
         key = (text, made.tokens, finish)
         known = self._done.get(key)

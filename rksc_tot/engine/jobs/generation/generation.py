@@ -119,9 +119,9 @@ class Generation(BranchingJob):
         """Make the completion of a group."""
         text, tail = group.written.whole, group.tail
         if tail is not None and finish == "stop":
-            self.completions.add(group, tail.text, tail.tokens, group.logprobs, finish)
+            self.completions.add(group, tail.text, tail.tokens, group.logprobs, finish, tail.ending)
             return
-        tokens, logprobs = group.sampled, group.logprobs
+        tokens, logprobs, closing = group.sampled, group.logprobs, []
         if tail is not None:
             kept = tail.sampled
             tokens, logprobs = tokens[:kept], logprobs[:kept]
@@ -130,18 +130,19 @@ class Generation(BranchingJob):
             closing = self._closing(group, len(tokens))
             tokens += closing
             logprobs = [*logprobs, *[ending, *[0.0] * len(closing)][: len(closing)]]
-        self.completions.add(group, text, tokens, logprobs, finish)
+        self.completions.add(group, text, tokens, logprobs, finish, self.request.ending if closing else "")
 
     def stop(self, group: BranchGroup, start: int, end: int) -> None:
         """Finish before or after the stop string. If the cut is inside a token, its kept part becomes the group's tail."""
         written, sampled = group.written, group.sampled
         cut = cut_at(written.ends, written.text, end if self.request.keep_stop else start)
         tail = self.tokenizer.continuation(cut.rest) if cut.rest else []
+        ending = written.text[start:end] if self.request.keep_stop else ""
         group.logprobs = group.logprobs[: cut.kept]
         if not tail:
-            self.completions.add(group, written.text[:start], sampled[: cut.kept], group.logprobs, "stop")
+            self.completions.add(group, written.text[:start], sampled[: cut.kept], group.logprobs, "stop", ending)
             return
-        group.tail = Tail(written.text[:start], sampled[: cut.kept], deque(tail), cut.kept)
+        group.tail = Tail(written.text[:start], sampled[: cut.kept], deque(tail), cut.kept, ending)
         if self.base.end + cut.kept + len(tail) > self.context:
             self.finish(group, "length")
             group.tail = None
@@ -153,7 +154,7 @@ class Generation(BranchingJob):
         sampled = group.sampled
         closing = self._closing(group, len(sampled))
         if closing:
-            group.tail = Tail(group.written.whole, sampled, deque(closing), len(sampled))
+            group.tail = Tail(group.written.whole, sampled, deque(closing), len(sampled), self.request.ending)
         else:
             self.finish(group, "stop")
 

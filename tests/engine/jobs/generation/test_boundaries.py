@@ -19,6 +19,7 @@ async def test_a_rule_ends_a_thought_after_what_it_keeps(name):
     root = engine.open("p", account)
     [[done]] = await engine.generate([ask(root, k=1, max_tokens=99, stop=(), rule=rule)], account)
     assert (done.text, done.finish, "".join(map(chr, done.tokens))) == (TEXT[:start], "stop", TEXT[:end])
+    assert done.ending == TEXT[start:end]
     [[rest]] = await engine.generate([ask(done.handle, k=1, max_tokens=99, stop=())], account)
     assert TEXT[:end] + rest.text == TEXT
 
@@ -41,7 +42,7 @@ async def test_a_rule_that_reads_on_leaves_no_token_behind(name, byte_engine, mo
     [[done]] = await byte_engine.generate([ask(root, k=1, max_tokens=99, stop=(), rule=rule)], account)
     monkeypatch.undo()
     start, end = rule.find(TEXT)
-    assert (done.text, done.finish) == (TEXT[:start], "stop")
+    assert (done.text, done.ending, done.finish) == (TEXT[:start], TEXT[start:end], "stop")
     assert byte_engine.tokenizer.decode(done.tokens) == TEXT[:end]
     plain = byte_engine.extend(root, TEXT[:end])
     asked = [ask(handle, k=1, max_tokens=5, stop=(), sampling=GREEDY) for handle in (done.handle, plain)]
@@ -57,3 +58,4 @@ async def test_the_end_of_the_text_is_closed_by_what_stands_between_thoughts():
     for name, closed in (("numbered", "only one\n"), ("paragraphs:2", "only one\n\n"), ("sentences", "only one")):
         [[done]] = await engine.generate([ask(root, k=1, stop=(), rule=Boundary.of(name).rule)], account)
         assert (done.finish, "".join(map(chr, done.tokens))) == ("eos", closed)
+        assert done.text + done.ending == closed
