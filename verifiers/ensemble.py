@@ -13,7 +13,9 @@ from rksc_tot.core.budget import BudgetReached
 from rksc_tot.core.errors import ConfigError, VerifierError
 from rksc_tot.core.plugins.one_line import read_plug_in
 from rksc_tot.core.plugins.user_code import UserCodeError, awaiting_user_code, shown
+from rksc_tot.core.task import Task
 from rksc_tot.core.tree import Node
+from rksc_tot.engine.base import Engine
 from rksc_tot.search import Search
 from rksc_tot.search.scoring import Assessment, Score, assessed
 from rksc_tot.verifiers.base import Verifier
@@ -85,10 +87,20 @@ class Ensemble(Verifier):
         """Whether all members are free."""
         return all(member.free for member in self.members)
 
+    @property
+    def reads_states(self) -> bool:  # type: ignore[override]
+        """Whether one of the members reads hidden states."""
+        return any(member.reads_states for member in self.members)
+
     def release(self, search: Search) -> None:
         """Release what the members kept."""
         for member in self.members:
             member.release(search)
+
+    def check(self, engine: Engine, task: Task) -> None:
+        """Check that all members fit model and task."""
+        for member in self.members:
+            member.check(engine, task)
 
     def bounds(self, search: Search, node: Node) -> Bounds | None:
         """The bounds of the members, combined; None if those of one are unknown."""
@@ -177,7 +189,17 @@ class Ensemble(Verifier):
         if not found or (self.combine == "mean" and weights and sum(weights) <= 0):
             failed = next(score for score in scores if isinstance(score, VerifierError))
             return self.failure(node, f"no member could score it, the first because {failed.message}")
-        return Assessment(self.combined(found, weights), labels, exact=exact)
+        try:
+            score = self.combined(found, weights)
+        except OverflowError:  # of math.fsum
+            score = math.inf
+        if not math.isfinite(score):
+            members = ", ".join(f"{name} {value:g}" for name, value in labels.items())
+            raise VerifierError(
+                f"verifier {self.name!r}: the {self.combine} of {members} for node {node.id} is no finite number",
+                hint="let the members return smaller numbers, such as 0 to 1",
+            )
+        return Assessment(score, labels, exact=exact)
 
     def _scaled_bounds(self, search: Search, member: Verifier, node: Node) -> Bounds | None:
         bounds = member.bounds(search, node)

@@ -10,12 +10,12 @@ from rksc_tot.core.budget import Budget
 from rksc_tot.core.errors import ConfigError, TaskError
 from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code, shown
 from rksc_tot.core.task import Path, Task
+from rksc_tot.core.task.task_settings import setting_faults
 from rksc_tot.engine.base import CompressingEngine, Engine, Sampling
 from rksc_tot.search.approximate.fingerprint import weights_of
 from rksc_tot.search.approximate.rksc import RKSC
 from rksc_tot.search.task_calls import HINT
 from rksc_tot.search.thoughts.expansion import sampling_of
-from rksc_tot.search.validation import setting_faults
 
 if TYPE_CHECKING:
     from rksc_tot.strategies.base import Strategy

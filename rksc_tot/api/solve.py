@@ -16,6 +16,7 @@ from rksc_tot.api.sync import run_async
 from rksc_tot.core.budget import Budget, BudgetReached
 from rksc_tot.core.errors import ConfigError, RkscTotError
 from rksc_tot.core.events import Event
+from rksc_tot.core.plugins.nearest import did_you_mean
 from rksc_tot.core.plugins.user_code import error_text, shown, text_of
 from rksc_tot.core.task import Task
 from rksc_tot.core.task.problem import without_id
@@ -59,7 +60,9 @@ def check_options(function: str, options: Iterable[str]) -> None:
         if name == "on_event":
             raise ConfigError(f"{function} has no {name!r}", hint="solve and asolve have it")
         if name not in known:
-            raise ConfigError(f"{function} has no option {name!r}", hint=f"there are {', '.join(known)}")
+            raise ConfigError(
+                f"{function} has no option {name!r}", hint=f"{did_you_mean(name, known)}there are {', '.join(known)}"
+            )
 
 
 async def asolve(

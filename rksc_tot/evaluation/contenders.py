@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from rksc_tot.core.budget import Budget
 from rksc_tot.core.errors import ConfigError
+from rksc_tot.core.plugins.nearest import did_you_mean
 from rksc_tot.core.plugins.user_code import shown
 from rksc_tot.engine.base import Sampling
 
@@ -105,7 +106,10 @@ def choose_contenders(task: str, only: Sequence[str] = ()) -> list[Contender]:
     labels = [contender.label for contender in lineup]
     for label in only:
         if label not in labels:
-            raise ConfigError(f"there is no row {label!r}", hint=f"there are {', '.join(map(repr, labels))}")
+            raise ConfigError(
+                f"there is no row {label!r}",
+                hint=f"{did_you_mean(label, labels)}there are {', '.join(map(repr, labels))}",
+            )
     chosen = [contender for contender in lineup if not only or contender.label in only]
     for at, contender in enumerate(chosen):
         contender.check_needs([earlier.label for earlier in chosen[:at]])
@@ -141,7 +145,9 @@ def contender_of(given: Contender | Strategy | str | Mapping[str, Any]) -> Conte
         raise ConfigError(f"a contender is {shown(given)}", hint='name its strategy, as in {"strategy": "beam"}')
     for key in given:
         if key not in KEYS:
-            raise ConfigError(f"a contender has no {key!r}", hint=f"there are {', '.join(KEYS)}")
+            raise ConfigError(
+                f"a contender has no {key!r}", hint=f"{did_you_mean(str(key), KEYS)}there are {', '.join(KEYS)}"
+            )
     strategy, settings = given["strategy"], dict(given.get("settings") or {})
     STRATEGIES.make(strategy, **settings)
     verifier = given.get("verifier")

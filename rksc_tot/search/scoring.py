@@ -9,8 +9,9 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 from rksc_tot.core.budget import BudgetReached
 from rksc_tot.core.errors import ConfigError, RkscTotError, VerifierError
 from rksc_tot.core.events import Scored
-from rksc_tot.core.plugins.user_code import UserCodeError, awaiting_user_code, shown
+from rksc_tot.core.plugins.user_code import UserCodeError, awaiting_user_code, finite, scalar, shown
 from rksc_tot.core.task import Prompt, Question
+from rksc_tot.core.task.task_settings import prompt_fault
 from rksc_tot.core.tree import Node, ReasoningTree
 from rksc_tot.engine.base import (
     Account,
@@ -24,7 +25,6 @@ from rksc_tot.engine.base import (
 )
 from rksc_tot.search.approximate.approximations import Approximations
 from rksc_tot.search.limits import Limits
-from rksc_tot.search.validation import finite, prompt_fault, scalar
 
 S = TypeVar("S")
 S_contra = TypeVar("S_contra", contravariant=True)

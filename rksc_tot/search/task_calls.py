@@ -7,19 +7,19 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from rksc_tot.core.errors import RkscTotError, TaskError
-from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code, error_text, plain_str, shown, text_of
+from rksc_tot.core.plugins.user_code import (
+    UserCodeError,
+    calling_user_code,
+    error_text,
+    plain_str,
+    scalar,
+    shown,
+    text_of,
+)
 from rksc_tot.core.task import Constraint, Path, Prompt, Reject, Task, Thought, ThoughtFinish
 from rksc_tot.core.task.end_of_thought import boundary_of
-from rksc_tot.search.validation import (
-    Fault,
-    closing_fault,
-    plain_prompt,
-    problem_fault,
-    prompt_fault,
-    scalar,
-    setting_faults,
-    text_fault,
-)
+from rksc_tot.core.task.task_settings import plain_prompt, prompt_fault, setting_faults, text_fault
+from rksc_tot.search.validation import Fault, closing_fault, problem_fault
 
 HINT = "run check_task for details"
 ENDED = "the model ended its text here"

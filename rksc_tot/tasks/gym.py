@@ -16,6 +16,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from rksc_tot.core.errors import ConfigError, MissingExtra, TaskError
+from rksc_tot.core.plugins.nearest import did_you_mean
 from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code, shown
 from rksc_tot.core.task import Path, Question, Task
 
@@ -94,7 +95,8 @@ class GymTask(Task):
             raise MissingExtra("tasks of reasoning-gym need the package", hint="pip install 'rksc_tot[gym]'")
         if generator not in gym_names():
             raise ConfigError(
-                f"reasoning-gym has no generator {shown(generator, 40)}", hint=f"it has {', '.join(gym_names())}"
+                f"reasoning-gym has no generator {shown(generator, 40)}",
+                hint=f"{did_you_mean(generator, gym_names())}it has {', '.join(gym_names())}",
             )
         vars(self)["name"] = f"{PREFIX}:{generator}"
         self.generator, self.settings = generator, dict(settings or {})

@@ -2,11 +2,12 @@
 
 from rksc_tot.core.task import function_task
 from rksc_tot.engine.mock.engine import MockEngine
+from tests.unchecked_task import unchecked_task
 
 
 def make_task(**options):
     options = {"prompt": lambda problem: "go\n", "is_solution": lambda problem, path: len(path) == 2} | options
-    return function_task(**{"max_thoughts": 2} | options)
+    return unchecked_task(**{"max_thoughts": 2} | options)
 
 
 def make_engine(**options):

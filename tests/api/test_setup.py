@@ -115,7 +115,8 @@ def test_a_missing_engine_is_named_with_the_function_that_was_called(front):
 @pytest.mark.parametrize("wrong", ["sede", "concurrency"])
 def test_a_misspelt_option_is_refused_by_the_function_that_was_called(front, wrong):
     with pytest.raises(
-        ConfigError, match=rf"^{front.__name__} has no option '{wrong}' - there are strategy, verifier, "
+        ConfigError,
+        match=rf"^{front.__name__} has no option '{wrong}' - (did you mean 'seed'\? )?there are strategy, verifier, ",
     ):
         front(make_task(), 1, engine=make_engine(), **{wrong: 1})
 

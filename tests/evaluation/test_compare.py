@@ -67,7 +67,11 @@ def test_without_contenders_every_strategy_is_one(task):
         (None, [], "there are no contenders"),
         (None, ["cot", "cot"], "two contenders have the label 'cot'"),
         (None, [{"settings": {}}], "name its strategy"),
-        (None, [{"strategy": "cot", "sampler": {}}], "a contender has no 'sampler' - there are label, strategy"),
+        (
+            None,
+            [{"strategy": "cot", "sampler": {}}],
+            "a contender has no 'sampler' - did you mean 'sampling'.* there are label, strategy",
+        ),
         (None, [{"strategy": "beam", "settings": {"width": 2}}], "no setting 'width'"),
         (None, [{"strategy": "cot", "verifier": "x"}], "there is no verifier 'x'"),
         (None, [{"strategy": "cot", "budget": {"tokens": -1}}], "tokens"),

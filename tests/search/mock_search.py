@@ -1,9 +1,9 @@
 """Searches on an engine whose every word is known, and the tasks and verifiers for them."""
 
-from rksc_tot.core.task import function_task
 from rksc_tot.engine.mock.engine import MockEngine
 from rksc_tot.search import Search
 from rksc_tot.verifiers import Likelihood, Verifier
+from tests.unchecked_task import unchecked_task
 
 
 def digits(text, rng):
@@ -16,7 +16,7 @@ def wide(text, rng):
 
 def make_task(depth=3, **options):
     options = {"max_thoughts": depth, "is_solution": lambda problem, path: len(path) == depth} | options
-    return function_task(**{"prompt": lambda problem: f"{problem}:\n"} | options)
+    return unchecked_task(**{"prompt": lambda problem: f"{problem}:\n"} | options)
 
 
 def make_search(writer=wide, task=None, verifier=None, events=None, context=None, engine=None, **options):

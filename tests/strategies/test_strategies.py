@@ -251,7 +251,9 @@ def test_complete_chains_count_when_the_budget_ends_the_others(strategy):
 
 
 def test_an_unknown_strategy_is_refused_with_the_known_names():
-    with pytest.raises(ConfigError, match=r"no strategy 'bsf' - there are .*bfs.*self_consistency"):
+    with pytest.raises(
+        ConfigError, match=r"no strategy 'bsf' - did you mean 'bfs'\? there are .*bfs.*self_consistency"
+    ):
         STRATEGIES.make("bsf")
 
 

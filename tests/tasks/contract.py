@@ -7,8 +7,9 @@ import pytest
 from rksc_tot.api.solve import solve
 from rksc_tot.core.errors import TaskError
 from rksc_tot.core.task import Path, Question, Reject, Thought
+from rksc_tot.core.task.task_settings import prompt_fault
 from rksc_tot.engine.mock.engine import MockEngine
-from rksc_tot.search.validation import problem_fault, prompt_fault, question_fault
+from rksc_tot.search.validation import problem_fault, question_fault
 
 HOSTILE = (
     "", " ", "\n\n\t", "\x00", "\ud800",

@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from rksc_tot.api.solve import solve
 from rksc_tot.core.budget import Budget
 from rksc_tot.core.errors import ConfigError, VerifierError
 from rksc_tot.core.plugins.one_line import read_plug_in
@@ -187,3 +188,28 @@ async def test_features_are_the_scores_that_weights_are_learned_from():
     assert await ensemble.features(search, level) == [pytest.approx([1.0, 1.0])] * 2
     broken = Ensemble(members=[Fixed(scores=("is ill", 0.5))])
     assert await broken.features(search, level) == [None, [0.5]]
+
+
+@pytest.mark.parametrize(
+    ("combine", "scores", "says"),
+    [
+        ("product", (1e200, 1e200), "the product of fixed 1e+200, fixed 2 1e+200 for node 1 is no finite number"),
+        ("mean", (1.7e308, 1.7e308), "the mean of fixed 1.7e+308, fixed 2 1.7e+308 for node 1 is no finite number"),
+    ],
+)
+async def test_an_overflow_is_an_error_that_says_which_member_returned_what(combine, scores, says):
+    ensemble = Ensemble(members=[Fixed(scores=(score,)) for score in scores], combine=combine)
+    with pytest.raises(VerifierError) as raised:
+        await scored(ensemble)
+    assert says in str(raised.value)
+    assert "let the members return smaller numbers" in raised.value.hint
+
+
+def test_members_are_checked_before_a_search():
+    written = []
+    engine = MockEngine(lambda text, rng: written.append(text) or "x\n")
+    task = function_task(prompt=lambda problem: "go\n", is_solution=lambda problem, path: False)
+    for chosen in ("lm_value", Ensemble(members=["likelihood", "lm_value"])):
+        with pytest.raises(ConfigError, match=r"the task has no question - write Task\.question or use another"):
+            solve(task, "p", engine=engine, verifier=chosen)
+    assert not written

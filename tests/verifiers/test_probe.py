@@ -9,7 +9,7 @@ from rksc_tot.search import Search
 from rksc_tot.strategies import BFS
 from rksc_tot.tasks import load_task
 from rksc_tot.tasks.game24.task import Game24
-from rksc_tot.verifiers import LinearProbe, RandomScores
+from rksc_tot.verifiers import Ensemble, LinearProbe, RandomScores
 from rksc_tot.verifiers.probe import ProbeFit
 
 PUZZLE = "4 5 6 10"
@@ -99,3 +99,11 @@ def test_a_changed_or_wrong_file_is_refused(tmp_path):
         _ = LinearProbe(file=str(file)).fit
     with pytest.raises(ConfigError, match="cannot be read"):
         _ = LinearProbe(file=str(tmp_path / "none.json")).fit
+
+
+def test_a_probe_may_be_a_member_of_an_ensemble(engine):
+    alone, among = (
+        solve("game24", PUZZLE, engine=engine, strategy=BFS(b=2, k=3), verifier=verifier)
+        for verifier in (LinearProbe(), Ensemble(members=["probe"]))
+    )
+    assert [node.score for node in among.tree] == [node.score for node in alone.tree]

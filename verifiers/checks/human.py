@@ -13,11 +13,10 @@ from pydantic import Field, PrivateAttr
 
 from rksc_tot.core.errors import VerifierError
 from rksc_tot.core.plugins.bounded_call import BoundedCall
-from rksc_tot.core.plugins.user_code import UserCodeError, text_of
+from rksc_tot.core.plugins.user_code import UserCodeError, finite, text_of
 from rksc_tot.core.tree import Node
 from rksc_tot.search import Search
 from rksc_tot.search.scoring import Assessment, Score
-from rksc_tot.search.validation import finite
 from rksc_tot.verifiers.base import PathView, Verifier
 
 ANSWERS = {"y": 1.0, "yes": 1.0, "n": 0.0, "no": 0.0}

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rksc_tot.core.errors import ContextOverflow
+from rksc_tot.core.errors import ConfigError, ContextOverflow
 from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code
-from rksc_tot.core.task import Question
+from rksc_tot.core.task import Question, Task
 from rksc_tot.core.tree import Node
-from rksc_tot.engine.base import LabelRequest, LabelScores
+from rksc_tot.engine.base import Engine, LabelRequest, LabelScores
 from rksc_tot.search import Search
 from rksc_tot.search.scoring import Assessment, Score
 from rksc_tot.search.validation import question_fault
@@ -27,6 +27,14 @@ class LMValue(Verifier):
     """
 
     name: str = "lm_value"
+
+    def check(self, engine: Engine, task: Task) -> None:
+        """Check that the task has a question."""
+        if getattr(task.question, "__func__", None) is Task.question:
+            raise ConfigError(
+                f"verifier {self.name!r} asks the task's question, and the task has no question",
+                hint="write Task.question or use another verifier, such as likelihood",
+            )
 
     async def score(self, search: Search, nodes: Sequence[Node]) -> Sequence[Score]:
         """Ask about all nodes at once."""

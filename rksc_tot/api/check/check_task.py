@@ -11,11 +11,12 @@ from rksc_tot.core.errors import TaskError
 from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code, shown, text_of
 from rksc_tot.core.task import Path, Prompt, Reject, Task, Thought
 from rksc_tot.core.task.problem import without_id
+from rksc_tot.core.task.task_settings import prompt_fault, setting_faults
 from rksc_tot.engine.base import Engine, Sampling
 from rksc_tot.search.approximate.prompt_variants import other_variants
 from rksc_tot.search.task_calls import read_answer, read_verdict, thought_fault
 from rksc_tot.search.thoughts.observation import observe_call, observed, observes
-from rksc_tot.search.validation import Fault, closing_fault, problem_fault, prompt_fault, question_fault, setting_faults
+from rksc_tot.search.validation import Fault, closing_fault, problem_fault, question_fault
 
 SETTINGS = (
     "stop",

@@ -14,6 +14,7 @@ import typer
 
 from rksc_tot.cli.exits import one_sentence
 from rksc_tot.core.errors import ConfigError
+from rksc_tot.core.plugins.nearest import did_you_mean
 from rksc_tot.core.plugins.user_code import shown
 from rksc_tot.core.sizes import MOST
 
@@ -76,7 +77,7 @@ def defaults_of(file: Path, command: Any) -> dict[str, Any]:
     for key, value in _record(file).items():
         name = key.replace("_", "-")
         if name not in options:
-            hint = f"there are {', '.join(sorted(options))}"
+            hint = f"{did_you_mean(name, options)}there are {', '.join(sorted(options))}"
             raise ConfigError(f"{str(file)!r}: {command.name} has no option {key!r}", hint=hint)
         option = options[name]
         if option.parameter in found:

@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from rksc_tot.core.errors import ConfigError, RkscTotError
+from rksc_tot.core.plugins.nearest import did_you_mean
 from rksc_tot.core.plugins.settings import sentence
 from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code, error_text
 
@@ -116,7 +117,8 @@ class Registry(Generic[T]):
             known = ", ".join(self.names())
             raise ConfigError(
                 f"there is no {self.kind} {name!r}",
-                hint=self._settings_hint(name) or f"there are {known}; name your own as module:attribute",
+                hint=self._settings_hint(name)
+                or did_you_mean(name, self.names()) + f"there are {known}; name your own as module:attribute",
             )
         try:
             with calling_user_code(name):

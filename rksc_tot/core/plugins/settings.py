@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from rksc_tot.core.errors import ConfigError
+from rksc_tot.core.plugins.nearest import did_you_mean
 from rksc_tot.core.plugins.user_code import shown, text_of
 
 
@@ -33,7 +34,9 @@ class Settings(BaseModel):
                 if isinstance(raised, ConfigError):  # raised by a validator, with its own message
                     raise raised from None
             fields = type(self).model_fields
-            hint = f"its settings are {', '.join(fields)}" if fields else "it has no settings"
+            unknown = [str(fault["loc"][0]) for fault in error.errors() if fault["type"] == "extra_forbidden"]
+            near = did_you_mean(unknown[0], fields) if unknown else ""
+            hint = f"{near}its settings are {', '.join(fields)}" if fields else "it has no settings"
             raise ConfigError(f"{self._called(values)}: {sentence(error)}", hint=hint) from None
 
     if not TYPE_CHECKING:  # with __setattr__, mypy would allow any attribute

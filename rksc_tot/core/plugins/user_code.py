@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from numbers import Real
 from typing import Any
 
 # of asyncio's documented API for other implementations of tasks
@@ -114,3 +116,28 @@ def text_of(value: object, say: Callable[[Any], str] = str) -> str:
             raise
         return f"<{type(value).__name__} without a text>"
     return text.encode(errors="replace").decode()
+
+
+def scalar(value: object) -> object:
+    """The Python number of a numpy scalar or a 0-dimensional array or tensor; any other value unchanged."""
+    if getattr(value, "ndim", None) != 0 or not callable(item := getattr(value, "item", None)):
+        return value
+    try:
+        with calling_user_code("item"):
+            found: object = item()
+    except UserCodeError:
+        return value
+    return found
+
+
+def finite(value: object) -> float | None:
+    """A real number as a float; None for anything else, for infinities, and for numbers too large for a float."""
+    value = scalar(value)
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return None
+    try:
+        with calling_user_code("float"):
+            number = float(value)
+    except UserCodeError:
+        return None
+    return number if math.isfinite(number) else None

@@ -13,8 +13,8 @@ from rksc_tot.core.task.task import (
     Task,
     Thought,
     ThoughtFinish,
-    function_task,
 )
+from rksc_tot.core.task.task_settings import function_task
 from rksc_tot.core.task.thinking import Markers, Thinking
 
 __all__ = [

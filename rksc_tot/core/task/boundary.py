@@ -19,6 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from rksc_tot.core.errors import ConfigError
+from rksc_tot.core.plugins.nearest import did_you_mean
 from rksc_tot.core.plugins.user_code import shown
 from rksc_tot.core.task.stop_rules import FenceEnd, NumberedStep, Occurrences, SentenceEnd, StopRule
 
@@ -59,7 +60,8 @@ class Boundary:
         """
         kind, colon, value = form.partition(":")
         if kind not in FORMS or (colon and not value):
-            raise ConfigError(f"there is no boundary {shown(form)}", hint=f"there are {', '.join(FORMS.values())}")
+            hint = f"{did_you_mean(kind, FORMS)}there are {', '.join(FORMS.values())}"
+            raise ConfigError(f"there is no boundary {shown(form)}", hint=hint)
         if kind == "tag":
             if not re.fullmatch(r"[\w.-]+", value):
                 raise ConfigError(f"the tag is {shown(value)}", hint="write its name, such as tag:step")

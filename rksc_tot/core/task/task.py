@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal
 
-from rksc_tot.core.errors import ConfigError
 from rksc_tot.core.task.boundary import Boundary
 from rksc_tot.core.task.constraint import Constraint
 from rksc_tot.core.task.sampling import DEFAULT
@@ -257,36 +256,3 @@ class Task:
     def split(self, problem: Any, path: Path, reply: str) -> list[str]:
         """In ``propose`` mode, the thoughts in one reply."""
         return [line.strip() for line in reply.split("\n") if line.strip()]
-
-
-def function_task(
-    *,
-    prompt: Callable[[Any], Prompt],
-    is_solution: Callable[[Any, Path], bool],
-    **options: Any,
-) -> Task:
-    """A task from functions: any method or setting of :class:`Task` may be given by its name.
-
-    Raises
-    ------
-    ConfigError
-        If an option is not a method or setting of :class:`Task`.
-    """
-    task = Task()
-    set_options(task, {"prompt": prompt, "is_solution": is_solution, **options})
-    return task
-
-
-def set_options(task: Task, options: Mapping[str, Any]) -> None:
-    """Replace methods and settings of a task by name.
-
-    Raises
-    ------
-    ConfigError
-        If an option is not a method or setting of :class:`Task`.
-    """
-    for name, value in options.items():
-        if name.startswith("_") or not hasattr(Task, name):
-            known = ", ".join(n for n in vars(Task) if not n.startswith("_"))
-            raise ConfigError(f"a task has no {name!r}", hint=f"it has {known}")
-        setattr(task, name, value)

@@ -11,6 +11,7 @@ from torch import nn
 
 from rksc_tot.cache.arena import Arena
 from rksc_tot.core.errors import ConfigError
+from rksc_tot.core.plugins.nearest import did_you_mean
 from rksc_tot.engine.model.info import vocabulary_size
 from rksc_tot.engine.model.probe import probe
 from rksc_tot.engine.reward.checkpoint import Checkpoint
@@ -91,7 +92,10 @@ def _kind(checkpoint: Checkpoint, kind: str | None) -> type[RewardFormat]:
     by_name = {each.kind: each for each in KINDS}
     if kind is not None:
         if kind not in by_name:
-            raise ConfigError(f"there is no kind of reward model {kind!r}", hint=f"there are {', '.join(by_name)}")
+            raise ConfigError(
+                f"there is no kind of reward model {kind!r}",
+                hint=f"{did_you_mean(kind, by_name)}there are {', '.join(by_name)}",
+            )
         return by_name[kind]
     for each in KINDS:
         if each.fits(checkpoint):

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from rksc_tot.core.errors import ConfigError, MissingExtra, ModelLoadError, UnsupportedModel
+from rksc_tot.core.plugins.nearest import did_you_mean
 from rksc_tot.engine.transformers_engine.settings import EngineKeywords, EngineSettings
 
 if TYPE_CHECKING:
@@ -230,7 +231,10 @@ def _embedded(model: str) -> str:
     weights = Path(str(files("rksc_tot.tasks.embedded") / "weights"))
     known = {f"{EMBEDDED}:{file.parent.name}": str(file.parent) for file in sorted(weights.glob("*/config.json"))}
     if model not in known:
-        raise ModelLoadError(f"there is no embedded model {model!r}", hint=f"there are {', '.join([EMBEDDED, *known])}")
+        raise ModelLoadError(
+            f"there is no embedded model {model!r}",
+            hint=f"{did_you_mean(model, known)}there are {', '.join([EMBEDDED, *known])}",
+        )
     return known[model]
 
 

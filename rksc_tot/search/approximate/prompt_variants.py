@@ -13,10 +13,10 @@ from rksc_tot.core.errors import CacheError, ContextOverflow, TaskError
 from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code, shown
 from rksc_tot.core.seeds import stream_key
 from rksc_tot.core.task import Prompt, Task
+from rksc_tot.core.task.task_settings import plain_prompt, prompt_fault
 from rksc_tot.engine.base import Account, Engine, SharingEngine
 from rksc_tot.policies.asks import PromptReuse
 from rksc_tot.search.task_calls import HINT
-from rksc_tot.search.validation import plain_prompt, prompt_fault
 
 
 class Start(NamedTuple):

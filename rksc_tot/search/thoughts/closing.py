@@ -10,12 +10,13 @@ from typing import Any
 from rksc_tot.core.seeds import stream_keys
 from rksc_tot.core.task import Path, Prompt, Task, Thought, ThoughtFinish
 from rksc_tot.core.task.end_of_thought import accepts_truncated, boundary_of
+from rksc_tot.core.task.task_settings import plain_prompt
 from rksc_tot.core.tree import Node
 from rksc_tot.engine.base import Completion, Engine, GenerateRequest, Sampling
 from rksc_tot.search.task_calls import AcceptedThought, read_answer
 from rksc_tot.search.thoughts.replies import Refusal, Send
 from rksc_tot.search.thoughts.thinking_block import NO_BLOCK, Reply
-from rksc_tot.search.validation import Fault, plain_prompt
+from rksc_tot.search.validation import Fault
 
 BRANCH = "closing"  # last part of the branch name of a closing thought
 NO_REPLY = "the model wrote no answer after Task.closing"

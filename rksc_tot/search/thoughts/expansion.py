@@ -12,6 +12,7 @@ from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code, pl
 from rksc_tot.core.seeds import stream_keys
 from rksc_tot.core.task import Path, Prompt, Task, Thought, ThoughtFinish
 from rksc_tot.core.task.end_of_thought import accepts_truncated, boundary_of, most_tokens
+from rksc_tot.core.task.task_settings import plain_prompt, prompt_fault
 from rksc_tot.core.tree import Node
 from rksc_tot.engine.base import Account, Engine, Finish, GenerateRequest, Sampling
 from rksc_tot.search.approximate.approximations import Approximations
@@ -21,7 +22,7 @@ from rksc_tot.search.thoughts.closing import BRANCH, NO_REPLY, Closer
 from rksc_tot.search.thoughts.replies import Refusal, send
 from rksc_tot.search.thoughts.thinking import ThinkingBlocks, thinking_engine
 from rksc_tot.search.thoughts.thinking_block import NO_BLOCK, Reply, ThinkingBlock
-from rksc_tot.search.validation import Fault, plain_prompt, prompt_fault
+from rksc_tot.search.validation import Fault
 
 CUT_BY_BUDGET = "cut off by the budget - raise it"
 STUCK = "no token can follow: the tokens cannot spell what the constraint asks for, or it is too complex"

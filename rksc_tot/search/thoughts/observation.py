@@ -12,11 +12,12 @@ from rksc_tot.core.plugins.bounded_call import BoundedCall
 from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code, plain_str, shown
 from rksc_tot.core.task import Path, Task, Thought
 from rksc_tot.core.task.end_of_thought import accepts_truncated
+from rksc_tot.core.task.task_settings import text_fault
 from rksc_tot.core.tree import Node, ReasoningTree
 from rksc_tot.search.limits import Limits
 from rksc_tot.search.task_calls import END, parse_thought
 from rksc_tot.search.thoughts.expansion import CUT_BY_BUDGET, CandidateThought
-from rksc_tot.search.validation import Fault, text_fault
+from rksc_tot.search.validation import Fault
 
 CONCURRENCY = 16  # most calls of observe at the same time
 

@@ -20,11 +20,13 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from rksc_tot.core.errors import ConfigError
+from rksc_tot.core.plugins.nearest import did_you_mean
 from rksc_tot.core.plugins.user_code import plain_str, shown
 from rksc_tot.tasks.rows.functions import named_function
 from rksc_tot.tasks.rows.numbers import numbers_in
 
 FORMS = "number, boxed, after:MARKER, choice, regex:PATTERN, json, module:function"
+KINDS = [form.partition(":")[0] for form in FORMS.split(", ")[:-1]]
 LETTER = r"([A-Ja-j])(?![^\W_])"
 CHOICES = (
     re.compile(rf"(?:answer|option|choice)\b(?:\s+is)?[\s:*(\[{{\"']*{LETTER}", re.IGNORECASE),
@@ -214,5 +216,5 @@ def answer_form(given: str | re.Pattern[str] | Callable[[str], object]) -> Answe
             raise ConfigError(f"answer {given!r} is no regular expression: {error}", hint="correct it") from None
     function = named_function("answer", given)
     if function is None:
-        raise ConfigError(f"answer is {given!r}", hint=f"there are {FORMS}")
+        raise ConfigError(f"answer is {given!r}", hint=f"{did_you_mean(kind, KINDS)}there are {FORMS}")
     return ByFunction(function)

@@ -18,6 +18,7 @@ from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
 from rksc_tot.core.errors import ConfigError
+from rksc_tot.core.plugins.nearest import did_you_mean
 from rksc_tot.core.plugins.strict_json import parse_strictly
 from rksc_tot.core.plugins.user_code import shown
 from rksc_tot.tasks.rows.answers import ChoiceLetter
@@ -175,7 +176,7 @@ def reward_for(given: str | Callable[[Any, str], object] | None, answers: str) -
         return REWARDS[given]()
     function = named_function("reward", given)
     if function is None:
-        raise ConfigError(f"there is no reward {given!r}", hint=f"there are {FORMS}")
+        raise ConfigError(f"there is no reward {given!r}", hint=f"{did_you_mean(given, REWARDS)}there are {FORMS}")
     return RewardFunction(function, usual)
 
 

@@ -12,7 +12,7 @@ from rksc_tot.core.errors import ConfigError, TaskError
 from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code, shown, text_of
 from rksc_tot.core.seeds import stream_key
 from rksc_tot.core.task import Path, Problem, Prompt, Task
-from rksc_tot.core.task.task import set_options
+from rksc_tot.core.task.task_settings import set_options
 from rksc_tot.tasks.rows.answers import AnswerForm, answer_form
 from rksc_tot.tasks.rows.prompt import RowPrompt, Template, row_prompt
 from rksc_tot.tasks.rows.read_rows import Row, Source, problems_of, read_rows, refuse
@@ -124,7 +124,7 @@ def rows_task(
         When an answer is right (see :mod:`rksc_tot.tasks.rows.rewards`). By default ``numeric``, ``choice`` or ``json`` for
         answers of that form, else ``exact``.
     target : str or callable
-        The field with the right answer, or a function of the row. Rows without it, or with None or NaN there, have no check.
+        The field with the right answer, or a function of the row. None, NaN and blank text are no target.
     target_answer : optional
         The form in which the target says its answer, as ``answer``, such as ``after:####``. None: the target is the answer.
     system : str, optional
@@ -215,7 +215,9 @@ def _target_faults(rows: Sequence[Row], field: str, right_answer: Callable[[Row]
 
 
 def _missing(value: object) -> bool:
-    """Whether a target is none. Tables of pandas have NaN in place of None."""
+    """Whether a target is none. Tables of pandas have NaN in place of None, CSV has an empty cell."""
+    if isinstance(value, str):
+        return not value.strip()
     return value is None or (isinstance(value, float) and math.isnan(value))
 
 

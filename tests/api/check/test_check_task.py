@@ -7,9 +7,10 @@ import pytest
 from rksc_tot.api.check.check_task import Finding, check_task
 from rksc_tot.api.solve import solve
 from rksc_tot.core.errors import TaskError
-from rksc_tot.core.task import Question, Reject, Task, Thought, function_task
+from rksc_tot.core.task import Question, Reject, Task, Thought
 from rksc_tot.engine.mock.engine import MockEngine
 from tests.game24_player import player
+from tests.unchecked_task import unchecked_task
 
 
 def good(**options):
@@ -20,7 +21,7 @@ def good(**options):
         "question": lambda problem, path: Question("?", {"yes": 1.0, "no": 0.0}),
         "check": lambda problem, answer: True,
     } | options
-    return function_task(**options)
+    return unchecked_task(**options)
 
 
 def _fail(error):

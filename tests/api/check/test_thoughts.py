@@ -3,15 +3,16 @@
 import pytest
 
 from rksc_tot.api.check.check_task import check_task
-from rksc_tot.core.task import Question, function_task
+from rksc_tot.core.task import Question
 from rksc_tot.engine.mock.engine import MockEngine
+from tests.unchecked_task import unchecked_task
 
 LONG = "word " * 60
 
 
 def findings(writer, what="sampled thoughts", labeller=None, **options):
     options = {"is_solution": lambda problem, path: False, "max_thought_tokens": 40, **options}
-    task = function_task(prompt=lambda problem: "p", **options)
+    task = unchecked_task(prompt=lambda problem: "p", **options)
     engine = MockEngine(lambda text, rng: writer, labeller)
     return [found for found in check_task(task, "x", engine) if found.what == what]
 

@@ -125,7 +125,7 @@ def test_a_required_option_may_be_in_the_file():
 @pytest.mark.parametrize(
     ("config", "says"),
     [
-        ('kv-bugdet = "1MiB"', "has no option 'kv-bugdet' - there are "),
+        ('kv-bugdet = "1MiB"', "has no option 'kv-bugdet' - did you mean 'kv-budget'? there are "),
         ('config = "d.toml"', "has no option 'config'"),
         ("problem = 1", "has no option 'problem'"),
         ('device = "cpu"\n[device]', "is not TOML"),

@@ -90,7 +90,10 @@ def test_every_setting_of_every_policy_survives_being_written_on_the_command_lin
         ("arborkv:tail=" + "[" * 100_000, "tail: should be a valid integer"),
         ("arborkv:tail=" + "9" * 5000, "tail: Unable to parse input string as an integer"),
         ('arborkv:fit="a,b=c.json",tail=3', "'a,b=c.json' cannot be read"),
-        ("streeming:budget=9", "there is no compression policy 'streeming' - there are arborkv, random_attention"),
+        (
+            "streeming:budget=9",
+            "there is no compression policy 'streeming' - did you mean 'streaming'? there are arborkv",
+        ),
         ("streaming:", "--compress is 'streaming:' - write name or name:setting=value"),
         ("math:pi:", "--compress is 'math:pi:' - write name or name:setting=value"),
         ("no:Such:", "--compress is 'no:Such:' - write name or name:setting=value"),

@@ -62,7 +62,7 @@ def test_more_text_does_not_move_the_end_that_a_rule_has_found(pieces):
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("sentence", "there is no boundary 'sentence' - there are lines, paragraphs"),
+        ("sentence", "there is no boundary 'sentence' - did you mean 'sentences'? there are lines, paragraphs"),
         ("lines:", "there is no boundary"),
         ("tag", "write its name, such as tag:step"),
         ("tag:<b>", "write its name"),

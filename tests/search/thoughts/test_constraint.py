@@ -5,11 +5,11 @@ import re
 import pytest
 
 from rksc_tot import ConstraintError, TaskError, check_task, json_schema, regex, solve
-from rksc_tot.core.task import function_task
 from rksc_tot.engine import TransformersEngine
 from rksc_tot.search import Search
 from rksc_tot.verifiers import Likelihood
 from tests.engine.conftest import byte_tokenizer, llama
+from tests.unchecked_task import unchecked_task
 
 STEP = regex("(yes|no){1,3}!")
 
@@ -27,7 +27,7 @@ def make_task(constraint=STEP, **options):
         "max_thoughts": 2,
         "is_solution": lambda problem, path: len(path) == 2,
     } | options
-    return function_task(prompt=lambda problem: f"{problem}: ", constraint=constraint, **options)
+    return unchecked_task(prompt=lambda problem: f"{problem}: ", constraint=constraint, **options)
 
 
 def make_search(engine, task, **options):

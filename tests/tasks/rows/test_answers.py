@@ -64,7 +64,7 @@ def test_an_answer_is_found_in_the_reply_to_the_closing():
 @pytest.mark.parametrize(
     ("form", "words"),
     [
-        ("numbers", "answer is 'numbers' - there are number, boxed"),
+        ("numbers", "answer is 'numbers' - did you mean 'number'? there are number, boxed"),
         ("after:", "answer is 'after:'"),
         ("regex:(", "is no regular expression"),
         ("no_such_module_x:f", "cannot be imported"),

@@ -127,7 +127,7 @@ def test_rows_and_settings_that_do_not_fit_are_refused(rows, options, words):
 
 
 @pytest.mark.parametrize("answer", ["number", "boxed", "choice", "json"])
-@pytest.mark.parametrize("nothing", [None, math.nan])
+@pytest.mark.parametrize("nothing", [None, math.nan, "", " "])
 def test_a_row_without_a_target_has_no_check(answer, nothing):
     row = {"question": "a", "answer": nothing}
     assert rows_task([row], prompt="{question}", answer=answer, target_answer=answer).check(row, "nan") is None

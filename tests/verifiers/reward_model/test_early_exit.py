@@ -7,6 +7,7 @@ import pytest
 
 from rksc_tot import RKSC, MockEngine, solve
 from rksc_tot.core.errors import ConfigError
+from rksc_tot.core.task import Question
 from rksc_tot.engine.base import STEP_LABELS, Account, LabelRequest
 from rksc_tot.evaluation.calibration import Calibration
 from rksc_tot.evaluation.calibration.examples import Traced
@@ -44,7 +45,10 @@ def made(verifier, **rules):
 
 def run(verifier, rksc=None):
     verifier.load().clear()
-    return solve(make_task(), PROBLEM, engine=MockEngine(likely), strategy=BFS(b=2, k=3), verifier=verifier, rksc=rksc)
+    asks = {"question": lambda problem, path: Question("?", {"yes": 1, "no": 0})} if verifier.name == "lm_value" else {}
+    return solve(
+        make_task(**asks), PROBLEM, engine=MockEngine(likely), strategy=BFS(b=2, k=3), verifier=verifier, rksc=rksc
+    )
 
 
 def scored(result):
@@ -120,4 +124,5 @@ def test_a_calibration_is_refused_for_another_verifier_head_or_writer(reward_mod
 def run_with(verifier, rksc, name="mock"):
     engine = MockEngine(likely)
     engine.name = name
-    return solve(make_task(), PROBLEM, engine=engine, strategy=BFS(b=2, k=3), verifier=verifier, rksc=rksc)
+    asks = {"question": lambda problem, path: Question("?", {"yes": 1, "no": 0})} if verifier.name == "lm_value" else {}
+    return solve(make_task(**asks), PROBLEM, engine=engine, strategy=BFS(b=2, k=3), verifier=verifier, rksc=rksc)
