@@ -165,7 +165,7 @@ async def search_for(
 
     ``valid``: the validated problem. ``run``: the limits of the run of many searches that this search belongs to.
     """
-    task = setup.task
+    task, text = setup.task, text_of(problem if isinstance(problem, str) else valid)  # a task may change ``valid``
     verifier = setup.verifier_for(valid)
     rksc = None if setup.rksc is None else setup.rksc.ready(setup.engine, task, verifier)
     search = Search(
@@ -189,12 +189,12 @@ async def search_for(
         why = f"failed: {error if isinstance(error, RkscTotError) else error_text(error)}"
         if isinstance(error, asyncio.CancelledError):
             why = "cancelled"
-        result = _result(search, problem, why, settings)
+        result = _result(search, text, why, settings)
         with contextlib.suppress(AttributeError):  # an exception class may forbid new attributes
             error.result = result  # type: ignore[union-attr]
         _log_end(number, result)
         raise
-    result = _result(search, problem, stopped, settings)
+    result = _result(search, text, stopped, settings)
     _log_end(number, result)
     return result
 
@@ -229,11 +229,11 @@ async def _run(search: Search, strategy: Strategy, on_event: Callable[[Event], N
     return search.conclude(stopped)
 
 
-def _result(search: Search, given: Any, stopped: str, settings: Mapping[str, Any]) -> Result:
+def _result(search: Search, problem: str, stopped: str, settings: Mapping[str, Any]) -> Result:
     best = search.best
     answer = search.answer(best) if best.finished else None
     return Result(
-        problem=text_of(given if isinstance(given, str) else search.problem),
+        problem=problem,
         answer=answer,
         correct=None if answer is None else _verdict(search, answer),
         best=best.id,

@@ -13,6 +13,7 @@ from rksc_tot.api.jsonl_reader import read_problems
 from rksc_tot.core.errors import ConfigError
 from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code, shown
 from rksc_tot.core.task import Task
+from rksc_tot.core.task.problem import own_copy
 
 
 def choose_problems(
@@ -60,7 +61,7 @@ def refuse_repeats(task: Task, problems: Sequence[Any]) -> None:
     for problem in problems:
         try:
             with calling_user_code("prompt"):
-                prompt = repr(task.prompt(task.validate(problem)))
+                prompt = repr(task.prompt(task.validate(own_copy(problem))))
         except UserCodeError:
             continue
         if prompt in seen:

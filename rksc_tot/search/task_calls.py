@@ -18,6 +18,7 @@ from rksc_tot.core.plugins.user_code import (
 )
 from rksc_tot.core.task import Constraint, Path, Prompt, Reject, Task, Thought, ThoughtFinish
 from rksc_tot.core.task.end_of_thought import boundary_of
+from rksc_tot.core.task.problem import own_copy
 from rksc_tot.core.task.task_settings import plain_prompt, prompt_fault, setting_faults, text_fault
 from rksc_tot.search.validation import Fault, closing_fault, problem_fault
 
@@ -151,7 +152,7 @@ def accept_root(task: Task, problem: Any) -> tuple[Prompt, AcceptedThought]:
 
 
 def validated(task: Task, problem: Any) -> Any:
-    """The problem as ``task.validate`` returns it.
+    """The problem as ``task.validate`` returns it, with dicts and lists of its own.
 
     Raises
     ------
@@ -160,7 +161,7 @@ def validated(task: Task, problem: Any) -> Any:
     """
     try:
         with calling_user_code("validate", RkscTotError):
-            return task.validate(problem)
+            return own_copy(task.validate(own_copy(problem)))
     except UserCodeError as raised:
         raise TaskError(
             f"{shown(problem)} does not fit the task: {error_text(raised.error)}", hint=HINT

@@ -269,7 +269,8 @@ def test_a_wrong_setting_is_refused_before_a_problem_is_read(options):
 
 @pytest.mark.parametrize("start", [solve_many, asolve_many])
 @pytest.mark.parametrize(
-    ("wrong", "says"), [("sede", "has no option 'sede' - there are strategy, "), ("on_event", "has no 'on_event'")]
+    ("wrong", "says"),
+    [("sede", "has no option 'sede' - did you mean 'seed'"), ("on_event", "has no 'on_event'")],
 )
 def test_an_unknown_option_is_refused_by_the_called_function(start, wrong, says):
     with pytest.raises(ConfigError, match=f"^{start.__name__} {says}"):

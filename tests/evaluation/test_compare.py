@@ -4,6 +4,7 @@ import pytest
 
 from rksc_tot import Budget, MockEngine, Problem, Sampling, compare
 from rksc_tot.core.errors import ConfigError, MissingExtra
+from rksc_tot.core.task import Thought, function_task
 from rksc_tot.evaluation.compare import ComparedRows
 from rksc_tot.evaluation.contenders import Contender
 from rksc_tot.strategies import Beam
@@ -102,3 +103,32 @@ def test_rows_become_a_dataframe_if_pandas_is_installed(task, monkeypatch):
 
     monkeypatch.setitem(__import__("sys").modules, "pandas", Frames)
     assert ComparedRows(rows).to_dataframe()[0][:3] == ["cot", 1, 2]
+
+
+def test_a_task_that_changes_its_problems_does_not_change_them_for_another_search():
+    seen = []
+
+    def note(problem):
+        seen.append(problem["numbers"][0])
+        problem["numbers"].append(len(problem["numbers"]))
+        problem["numbers"][0] += 1
+        return problem["numbers"][0]
+
+    task = function_task(
+        validate=lambda problem: problem if note(problem) else None,
+        prompt=lambda problem: f"{note(problem)}\n",
+        parse=lambda problem, path, text: Thought(f"{note(problem)}{text}"),
+        observe=lambda problem, path: str(note(problem)),
+        is_solution=lambda problem, path: len(path) == 2,
+        answer=lambda problem, path: str(len(problem["numbers"])),
+    )
+    problem = {"numbers": [1, 2], "inside": ({"more": []},)}
+    outcomes = []
+    compare(
+        task, [problem], ["cot", {"strategy": "cot", "label": "again"}],
+        engine=MockEngine(lambda text, rng: "x\n"), on_outcome=lambda label, outcome: outcomes.append(outcome),
+    )  # fmt: skip
+    assert problem == {"numbers": [1, 2], "inside": ({"more": []},)}
+    assert [outcome.problem for outcome in outcomes] == [problem] * 2
+    assert len({(outcome.result.problem, outcome.result.answer, str(outcome.result.path)) for outcome in outcomes}) == 1
+    assert outcomes[0].result.problem == "{'numbers': [2, 2, 2], 'inside': ({'more': []},)}"

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pydantic import Field, field_validator
 
 from rksc_tot.core.errors import ConfigError, MissingExtra, TaskError
+from rksc_tot.core.plugins.bounded_pattern import BoundedPattern
 from rksc_tot.core.plugins.strict_json import parse_strictly
 from rksc_tot.core.plugins.user_code import UserCodeError, awaiting_user_code, calling_user_code, shown
 from rksc_tot.core.tree import Node
@@ -62,14 +63,14 @@ class OutcomeCheck(Verifier):
     @classmethod
     def _compiles(cls, pattern: str | None) -> str | None:
         try:
-            re.compile(pattern or "")
+            BoundedPattern(pattern or "")
         except re.error as error:
             raise ValueError(f"should be a regular expression ({error})") from None
         return pattern
 
     def model_post_init(self, context: Any, /) -> None:
         """Refuse settings that cannot be used."""
-        _ = self._form, self._reward, self._validator
+        _ = self._form, self._reward, self._validator, self._pattern
 
     def bounds(self, search: Search, node: Node) -> tuple[float, float]:
         """0 and 1."""
@@ -100,8 +101,10 @@ class OutcomeCheck(Verifier):
         return found
 
     async def _passes(self, search: Search, answer: str) -> float:
-        if self.pattern is not None and re.fullmatch(self.pattern, answer.strip()) is None:
-            return 0.0
+        if self._pattern is not None:
+            with calling_user_code("the pattern"):
+                if not self._pattern.is_whole(answer.strip()):
+                    return 0.0
         if self._validator is not None and not self._follows(answer):
             return 0.0
         if self._reward is not None:
@@ -138,6 +141,10 @@ class OutcomeCheck(Verifier):
         from rksc_tot.tasks.rows.answers import answer_form
 
         return None if self.answer is None else answer_form(self.answer)
+
+    @cached_property
+    def _pattern(self) -> BoundedPattern | None:
+        return None if self.pattern is None else BoundedPattern(self.pattern)
 
     @cached_property
     def _reward(self) -> Reward | None:

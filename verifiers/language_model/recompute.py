@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple
 from pydantic import Field, field_validator
 
 from rksc_tot.core.errors import ContextOverflow, VerifierError
+from rksc_tot.core.plugins.bounded_pattern import BoundedPattern
 from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code
 from rksc_tot.core.task import Prompt
 from rksc_tot.core.tree import Node
@@ -80,7 +81,7 @@ class Recompute(Verifier):
     def _has_groups(cls, pattern: str | None) -> str | None:
         if pattern is not None:
             try:
-                groups = re.compile(pattern).groupindex
+                groups = BoundedPattern(pattern).compiled.groupindex
             except re.error as error:
                 raise ValueError(f"should be a regular expression ({error})") from None
             if not {"work", "value"} <= groups.keys():
@@ -93,12 +94,17 @@ class Recompute(Verifier):
 
     async def score(self, search: Search, nodes: Sequence[Node]) -> Sequence[Score]:
         """Recompute all claims of all nodes in one call."""
-        claims = [(node, claim) for node in nodes for claim in self._claims(node.text)]
+        found: dict[int, list[Score]] = {}
+        claims: list[tuple[Node, Claim]] = []
+        for node in nodes:
+            try:
+                claims += [(node, claim) for claim in self._claims(node.text)]
+            except TimeoutError as error:  # of the pattern
+                found[node.id] = [self.failure(node, error)]
         at = [self._place(search, node) for node, _ in claims]
         texts = [self._asked(search, self.prompt, claim) for _, claim in claims]
         replies = await write_replies(search, at, texts, self.max_tokens, ("\n",))
         values = [value_in(reply.text) if isinstance(reply, Completion) else None for reply in replies]
-        found: dict[int, list[Score]] = {}
         if self.compare == "question":
             agreed = await self._agreed(search, claims, replies, values)
         else:
@@ -110,7 +116,8 @@ class Recompute(Verifier):
     def _claims(self, text: str) -> list[Claim]:
         if self.pattern is None:
             return [*equations(text)][-self.most :]
-        found = [Claim(match["work"] or "", match["value"] or "") for match in re.finditer(self.pattern, text)]
+        matches = BoundedPattern(self.pattern).matches(text)
+        found = [Claim(match["work"] or "", match["value"] or "") for match in matches]
         return [claim for claim in found if claim.work.strip() and claim.value.strip()][-self.most :]
 
     def _place(self, search: Search, node: Node) -> Node:

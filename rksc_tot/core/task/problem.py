@@ -26,3 +26,12 @@ class Problem:
 def without_id(problem: Any) -> Any:
     """The problem itself, if it comes with an id."""
     return problem.problem if isinstance(problem, Problem) else problem
+
+
+def own_copy(problem: Any) -> Any:
+    """A problem in dicts, lists and tuples of its own, so that a search cannot change it for another one."""
+    if type(problem) is dict:
+        return {key: own_copy(value) for key, value in problem.items()}
+    if type(problem) in (list, tuple):
+        return type(problem)(map(own_copy, problem))
+    return problem

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from rksc_tot.core.errors import ConfigError
+from rksc_tot.core.plugins.bounded_pattern import BoundedPattern
 from rksc_tot.core.plugins.nearest import did_you_mean
 from rksc_tot.core.plugins.user_code import plain_str, shown
 from rksc_tot.tasks.rows.functions import named_function
@@ -133,15 +134,15 @@ class ChoiceLetter(AnswerForm):
 class Matching(AnswerForm):
     """What a regular expression finds."""
 
-    pattern: re.Pattern[str]
+    pattern: BoundedPattern
 
     def __post_init__(self) -> None:
-        self.name = f"regex:{self.pattern.pattern}"
+        self.name = f"regex:{self.pattern.compiled.pattern}"
 
     def find(self, text: str) -> str | None:
-        """Group 1 of the last match."""
-        last = next(reversed([*self.pattern.finditer(text)]), None)
-        return None if last is None else (last[1] if self.pattern.groups else last[0])
+        """Group 1 of the last match. Raises TimeoutError if the search takes too long."""
+        last = next(reversed([*self.pattern.matches(text)]), None)
+        return None if last is None else last[1 if self.pattern.compiled.groups else 0]
 
     def in_reply(self, asked: str, reply: str) -> str | None:
         """The match in the reply, else the whole reply."""
@@ -198,7 +199,7 @@ def answer_form(given: str | re.Pattern[str] | Callable[[str], object]) -> Answe
         pattern: object = given.pattern
         if not isinstance(pattern, str):
             raise ConfigError(f"answer {shown(given)} is a pattern of bytes", hint="write one of text, such as r'...'")
-        return Matching(given)
+        return Matching(BoundedPattern(given))
     if not isinstance(given, str):
         if callable(given):
             return ByFunction(given)
@@ -211,7 +212,7 @@ def answer_form(given: str | re.Pattern[str] | Callable[[str], object]) -> Answe
         return After(value.strip())
     if kind == "regex" and value:
         try:
-            return Matching(re.compile(value))
+            return Matching(BoundedPattern(value))
         except re.error as error:
             raise ConfigError(f"answer {given!r} is no regular expression: {error}", hint="correct it") from None
     function = named_function("answer", given)
