@@ -22,13 +22,16 @@ def choose_problems(
     rows: str | None = None,
     held_out: bool = False,
     held_out_states: bool = False,
+    task: Task | None = None,
 ) -> list[str]:
-    """The problems of a comparison, from exactly one source: arguments, rows of a csv, or a held-out set of the embedded model.
+    """The problems of a comparison, from exactly one source: arguments, rows of a csv, or a held-out set.
+
+    Held-out sets are those of the task's embedded model. ``task``: by default the game of 24.
 
     Raises
     ------
     ConfigError
-        If there is not exactly one source, or the file lacks the rows.
+        If there is not exactly one source, the file lacks the rows, or the task has no such held-out set.
     """
     given = {
         "problems": problems,
@@ -43,7 +46,7 @@ def choose_problems(
         found = f"{' and '.join(sources)} are given together" if sources else "there are no problems to compare on"
         raise ConfigError(found, hint="give problems, or --puzzles FILE, or --held-out, or --held-out-states")
     if held_out or held_out_states:
-        return _held_out("roots" if held_out else "states")
+        return _held_out("game24" if task is None else task.name, "roots" if held_out else "states")
     return _from_file(file, rows) if file else list(problems)
 
 
@@ -77,10 +80,18 @@ def _from_file(file: Path, rows: str | None) -> list[str]:
     return [" ".join(map(str, puzzle)) for puzzle in read_puzzles(file, rows)]
 
 
-def _held_out(which: str) -> list[str]:
-    text = (files("rksc_tot.tasks.game24") / "weights" / "held_out.json").read_text(encoding="utf-8")
-    found: list[str] = json.loads(text)[which]
-    return found
+def _held_out(task: str, which: str) -> list[str]:
+    """A set of the file ``held_out.json`` beside the weights of a task's embedded model."""
+    weights = files("rksc_tot.tasks.embedded") / "weights"
+    sets = {"game24": files("rksc_tot.tasks.game24") / "weights" / "held_out.json"}
+    sets |= {folder.name: folder / "held_out.json" for folder in weights.iterdir()}
+    found: dict[str, list[str]] = json.loads(sets[task].read_text(encoding="utf-8")) if task in sets else {}
+    if which not in found:
+        option, known = ("--held-out", ", ".join(sorted(sets))) if which == "roots" else ("--held-out-states", "game24")
+        raise ConfigError(
+            f"the task {task!r} has no problems for {option}", hint=f"name problems, or a task with such a set: {known}"
+        )
+    return found[which]
 
 
 def calibration_problems(

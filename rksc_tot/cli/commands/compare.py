@@ -21,6 +21,7 @@ from rksc_tot.cli.options.engine import EngineOptions
 from rksc_tot.cli.options.groups import grouped
 from rksc_tot.cli.options.rows import ROWS, RowsOptions
 from rksc_tot.cli.options.search import LimitOptions, SamplingOptions
+from rksc_tot.cli.options.thoughts import ThoughtOptions
 from rksc_tot.core.errors import ConfigError, RkscTotError
 from rksc_tot.core.plugins.one_line import settings_of, split
 from rksc_tot.core.task import Problem
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 def compare(
     task: TaskName,
     rows_options: RowsOptions,
+    thoughts: ThoughtOptions,
     engine: EngineOptions,
     limits: LimitOptions,
     sampling_options: SamplingOptions,
@@ -55,13 +57,13 @@ def compare(
     puzzles: Annotated[Path | None, typer.Option(help="A csv file of problems, with columns Rank and Puzzles.")] = None,
     rows: Annotated[str | None, typer.Option(help="Only these ranks of that file, such as 901-1000.")] = None,
     held_out: Annotated[
-        bool, typer.Option("--held-out", help="Game-of-24 puzzles that the embedded model was not trained on.")
+        bool, typer.Option("--held-out", help="The problems of the task that its embedded model was not trained on.")
     ] = False,
     held_out_states: Annotated[
         bool,
         typer.Option(
             "--held-out-states",
-            help="Held-out puzzles of which no solvable state was in the training data either.",
+            help="Game-of-24 puzzles of which no solvable state was in the training data either.",
         ),
     ] = False,
     only: Annotated[
@@ -84,7 +86,7 @@ def compare(
         from rksc_tot.evaluation.compare import problems_for, refuse_same_labels
         from rksc_tot.evaluation.contenders import choose_contenders
 
-        named = rows_options.load(task)
+        named = thoughts.adapted(rows_options.load(task))
         contenders = [own_contender(each) for each in contender or []] or choose_contenders(
             "" if task.startswith(ROWS) else task, only or []
         )
@@ -112,7 +114,8 @@ def compare(
                     finished.append(comparison.run(each, finished))
         finally:  # also after an error
             if finished:
-                write_rows(finished, as_json, task=task, seed=seed, problems=[_shown(problem) for problem in chosen])
+                shown = [_shown(problem) for problem in chosen]
+                write_rows(finished, as_json, task=task, seed=seed, problems=shown, **thoughts.describe(named))
         _raise_if_nothing_ran(finished)
 
 
@@ -151,7 +154,7 @@ def _given(
         return [line.problem for line in read_problems(file)]
     if isinstance(task, RowsTask) and not any(others):
         return []
-    return [problem_of(each) for each in choose_problems(problems, puzzles, rows, held_out, held_out_states)]
+    return [problem_of(each) for each in choose_problems(problems, puzzles, rows, held_out, held_out_states, task)]
 
 
 def _shown(problem: Any) -> Any:

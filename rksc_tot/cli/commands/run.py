@@ -94,7 +94,7 @@ def run(
             "strategy": options["strategy"].describe() | {"name": search.strategy},
             "verifier": verifier and verifier.describe(),
             "sampling": sampling_for(chosen, options["sampling"]).model_dump(),
-            **({} if chosen.thinking is None else {"thinking": chosen.thinking.describe()}),
+            **search.describe(chosen),
             "budget": options["budget"].model_dump(exclude_none=True),
             "seed": search.seed,
             "rksc": rksc and {"calibration": search.calibration, "sibling": search.sibling, "audit": rksc.audit},

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,6 +11,7 @@ import typer
 
 from rksc_tot.cli.options.arguments import Seed, importable_here
 from rksc_tot.cli.options.plugins import FORM, plug_in
+from rksc_tot.cli.options.thoughts import ThoughtOptions
 from rksc_tot.core.errors import ConfigError
 from rksc_tot.core.plugins.one_line import settings_of
 
@@ -70,7 +70,7 @@ class SamplingOptions:
 
 
 @dataclass(frozen=True)
-class SearchOptions(SamplingOptions, StrategyOptions):
+class SearchOptions(ThoughtOptions, SamplingOptions, StrategyOptions):
     """Scores and approximations."""
 
     verifier: Annotated[
@@ -79,12 +79,6 @@ class SearchOptions(SamplingOptions, StrategyOptions):
             metavar=FORM,
             help="What scores thoughts: a name from `rksc-tot verifiers`, or your own as module:attribute, such as "
             "likelihood:of=path. Default: lm_value if the task has a question, else likelihood.",
-        ),
-    ] = None
-    thinking: Annotated[
-        int | None,
-        typer.Option(
-            help="Let the model think before each thought, in blocks of at most this many tokens. Default: as the task says."
         ),
     ] = None
     calibration: Annotated[
@@ -104,17 +98,6 @@ class SearchOptions(SamplingOptions, StrategyOptions):
             help="Share of approximate decisions that are repeated in full to measure their error. Default: 0.03."
         ),
     ] = None
-
-    def adapted(self, task: Task) -> Task:
-        """The task with the budget of ``--thinking``. Raises ConfigError if it is out of range."""
-        if self.thinking is None:
-            return task
-        from rksc_tot.core.task import Thinking
-
-        known = {} if task.thinking is None else dict(task.thinking)
-        changed = copy(task)
-        changed.thinking = Thinking(**known | {"budget": self.thinking})
-        return changed
 
     def keywords_for(self, task: Task, budget: Budget) -> dict[str, Any]:
         """The keyword arguments of :func:`~rksc_tot.solve.solve`. Raises ConfigError if an option is invalid."""

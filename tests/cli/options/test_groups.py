@@ -73,7 +73,7 @@ def test_the_options_of_a_group_are_in_the_help_panel_of_their_class():
     panels = [line.strip("╭─╮ ") for line in said.splitlines() if line.startswith("╭")]
     assert panels == [
         "Arguments", "Options", "Tasks of rows (rows:FILE)", "How to search",
-        "How thoughts are sampled (default: as the task says)",
+        "How thoughts are sampled (default: as the task says)", "How thoughts are written (default: as the task says)",
         "Scores and approximations", "Limits of one search", "Model", "KV memory",
     ]  # fmt: skip
     assert "…" not in said.replace("K=V,…", "")  # no name and no text is cut at 80 columns
