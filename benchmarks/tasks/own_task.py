@@ -2,7 +2,7 @@
 
 ``python -m benchmarks own_task [--rows FILE --model FOLDER] [--limit 40] [--dtype bfloat16] [--json] [--quick]``. Without a
 file: eight puzzles of the game of 24 as rows, on the embedded model. A file of rows has the fields ``question`` and ``answer``,
-as that of GSM8K. All strategies use the verifier ``likelihood``; ``cot`` is greedy.
+as that of GSM8K; a thought is a paragraph. All strategies use the verifier ``likelihood``; ``cot`` is greedy.
 
 * ``lines.KIND.TASK``: lines of the user's code of each of the eight tasks of ``benchmarks/tasks/eight_tasks.py``, without
   imports; ``lines_most.KIND``: the longest (marks: 6 of rows, 10 of functions, 25 of a class)
@@ -42,7 +42,7 @@ CONTENDERS: dict[str, dict[str, Any]] = {
 }
 PUZZLES = ("4 5 6 10", "2 5 8 11", "1 2 3 4", "3 3 8 8", "2 3 5 12", "4 4 10 10", "1 5 5 5", "6 6 6 6")
 TEMPLATE = "{% for m in messages %}{{ m.content }}\n{% endfor %}"
-QUESTION = "{question}\nThink step by step, one short step on each line."
+QUESTION = "{question}\nSolve it in a few short steps, without code."
 
 
 def lines_of(function: Callable[..., Any]) -> int:
@@ -75,8 +75,9 @@ def own_rows(file: Path | None, limit: int | None) -> RowsTask:
         task = rows_task(rows, prompt="steps {question}\n", max_thoughts=4)
     else:
         task = rows_task(
-            file, prompt=QUESTION, target_answer="after:####", temperature=0.7, max_thoughts=8, max_thought_tokens=96
-        )
+            file, prompt=QUESTION, target_answer="after:####", thoughts="paragraphs",
+            temperature=0.7, max_thoughts=8, max_thought_tokens=160,
+        )  # fmt: skip
     task.problems = task.problems[:limit]
     return task
 
@@ -90,7 +91,7 @@ def measure(task: RowsTask, engine: Engine, strategies: list[str], title: str) -
         done[label] = done.get(label, 0) + 1
         note(f"{title}{label}: {done[label]} of {len(task.problems)}, {outcome.verdict}")
 
-    return compare(task, contenders=contenders, engine=engine, on_outcome=progress)
+    return compare(task, contenders=contenders, engine=engine, concurrency=20, on_outcome=progress)
 
 
 def note(text: str) -> None:
