@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import re
-from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from fractions import Fraction
 from typing import Any, Literal
@@ -16,6 +15,7 @@ from rksc_tot.tasks.game24.arithmetic import NUMBER, apply, evaluate, reachable
 from rksc_tot.tasks.game24.canonical_form import expression_of
 from rksc_tot.tasks.game24.prompts import QUESTION, prompt_text
 from rksc_tot.tasks.game24.puzzles import all_puzzles
+from rksc_tot.tasks.game24.step_rules import numbers_after
 from rksc_tot.tasks.game24.world import GOAL, LARGEST, State, good_steps
 
 COUNT = 4
@@ -93,18 +93,8 @@ class Game24(Task):
 
     def parse(self, problem: State, path: Path, text: str) -> Thought:
         """A legal step from the numbers left on the path. Its state is the sorted tuple of the numbers left after it."""
-        left, op, right, result, after = _read_step(text)
-        remaining = Counter(path.state if path else map(Fraction, problem))
-        for number in (left, right):
-            if not remaining[number]:
-                raise Reject(f"there is no {number} to use")
-            remaining[number] -= 1
-        if apply(left, op, right) != result:
-            raise Reject(f"{left} {op} {right} is not {result}")
-        remaining[result] += 1
-        if Counter(after) != +remaining:
-            raise Reject(f"the numbers left are {' '.join(map(str, sorted(remaining.elements())))}")
-        return Thought(text.strip(), tuple(sorted(after)))
+        before = path.state if path else map(Fraction, problem)
+        return Thought(text.strip(), numbers_after(before, _read_step(text), apply))
 
     def is_solution(self, problem: State, path: Path) -> bool:
         """Whether one number is left."""

@@ -15,6 +15,7 @@ from rksc_tot.core.plugins.user_code import shown
 from rksc_tot.core.task import Path, Question, Reject, Task, Thought
 from rksc_tot.tasks.game24.arithmetic import evaluate
 from rksc_tot.tasks.game24.canonical_form import expression_of
+from rksc_tot.tasks.game24.step_rules import numbers_after
 from rksc_tot.tasks.game24.world import ArithmeticStep, State
 
 MOST_NUMBERS, LARGEST, LARGEST_TARGET = 6, 999, 9999
@@ -150,18 +151,8 @@ class Countdown(Task):
 
     def parse(self, problem: CountdownProblem, path: Path, text: str) -> Thought:
         """A legal step from the numbers left. Its state is the sorted tuple of the numbers left after it."""
-        left, op, right, result, after = _read_step(text)
-        remaining = Counter(path.state if path else problem.numbers)
-        for number in (left, right):
-            if not remaining[number]:
-                raise Reject(f"there is no {number} to use")
-            remaining[number] -= 1
-        if result_of(left, op, right) != result:
-            raise Reject(f"{left} {op} {right} is not {result}")
-        remaining[result] += 1
-        if Counter(after) != +remaining:
-            raise Reject(f"the numbers left are {' '.join(map(str, sorted(remaining.elements())))}")
-        return Thought(text.strip(), tuple(sorted(after)))
+        before = path.state if path else problem.numbers
+        return Thought(text.strip(), numbers_after(before, _read_step(text), result_of))
 
     def is_solution(self, problem: CountdownProblem, path: Path) -> bool:
         """Whether the target is made or one number is left."""
