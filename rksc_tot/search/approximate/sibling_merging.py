@@ -77,13 +77,16 @@ class SiblingMerging:
         """Remember a new node, to compare later siblings with it."""
         self._siblings.setdefault(node.parent or 0, []).append(node)
 
-    def most_similar(self, parent: Node, finished: bool, handle: Any) -> tuple[Node, float] | None:
+    def most_similar(self, parent: Node, finished: bool, inside: bool, handle: Any) -> tuple[Node, float] | None:
         """The sibling most similar to the thought at ``handle`` and their σ, if σ ≥ τ; else None.
 
-        A complete path is compared with complete paths only, an incomplete one with incomplete ones.
+        A complete path is compared with complete paths only, an incomplete one with incomplete ones. So is a path ``inside`` a
+        thinking block with such paths.
         """
         known = [
-            node for node in self._siblings.get(parent.id, ()) if node._handle is not None and node.finished == finished
+            node
+            for node in self._siblings.get(parent.id, ())
+            if node._handle is not None and (node.finished, node._open_block is not None) == (finished, inside)
         ]
         if not known or handle is None:
             return None

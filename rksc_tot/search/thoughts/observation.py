@@ -77,10 +77,11 @@ class Observer:
         return replace(candidate, parsed=thought if known is None else known.thought)
 
     def _sibling(self, parent: Node, thought: Thought) -> Node | None:
-        """The child of ``parent`` that says the same; not for the mere end of the text."""
+        """The child of ``parent`` that says the same; not for the mere end of the text, nor the reply to a closing."""
         if thought is END:
             return None
-        return next((child for child in self._tree.children(parent) if child.text == thought.text), None)
+        children = (child for child in self._tree.children(parent) if child.closing is None)
+        return next((child for child in children if child.text == thought.text), None)
 
     def _new_thought(self, candidate: CandidateThought) -> Thought | None:
         """The thought of a candidate, if it is a whole one that no sibling has."""

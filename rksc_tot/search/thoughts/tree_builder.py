@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from rksc_tot.core.errors import ContextOverflow
 from rksc_tot.core.events import Added, Merged, Rejected
@@ -22,6 +22,23 @@ from rksc_tot.search.thoughts.expansion import CandidateThought
 from rksc_tot.search.thoughts.observation import text_on_path
 from rksc_tot.search.thoughts.thinking import continued
 from rksc_tot.search.validation import Fault
+
+
+class PathEnd(NamedTuple):
+    """How a path ends. Only nodes whose paths end alike are merged.
+
+    * ``over``: it gets no more thoughts. ``inside``: the thinking block is open. ``closed``: the last thought is the reply to
+      ``Task.closing``.
+    """
+
+    over: bool
+    inside: bool
+    closed: bool = False
+
+    @classmethod
+    def of(cls, node: Node, found: AcceptedThought) -> PathEnd:
+        """That of the path to a node."""
+        return cls(found.over, node._open_block is not None, node.closing is not None)
 
 
 class TreeBuilder:
@@ -54,8 +71,8 @@ class TreeBuilder:
         self._task, self._problem, self._engine, self._tree = task, problem, engine, tree
         self._sibling_merging = sibling_merging
         self._limits, self._answers, self._closer, self._emit = limits, answers, closer, emit
-        self._states: dict[tuple[Hashable, bool], Node] = {}  # by key, and whether the path is over
-        self._texts: dict[tuple[int, str, bool], Node] = {}  # by parent and text, and whether the path is over
+        self._states: dict[tuple[Hashable, PathEnd], Node] = {}  # by key
+        self._texts: dict[tuple[int, str, PathEnd], Node] = {}  # by parent and text
         self.works = False
         """Whether the task has judged at least one thought without failing."""
         self.fault: Fault | None = None
@@ -98,11 +115,12 @@ class TreeBuilder:
         if isinstance(found, str):
             return found
         found = self._closer.judge(found, candidate.finish)
-        into = self._texts.get((candidate.parent.id, found.thought.text, found.over))
+        end = PathEnd(found.over, candidate.block.still_open is not None)
+        into = self._texts.get((candidate.parent.id, found.thought.text, end))
         if into is None and merge and found.key is not None:
             try:
                 with calling_user_code("comparing two state_keys"):
-                    into = self._states.get((found.key, found.over))
+                    into = self._states.get((found.key, end))
             except UserCodeError as raised:
                 return Fault(raised)
         return found, into
@@ -131,7 +149,11 @@ class TreeBuilder:
         plain = candidate.closing is None and found.thought.observation is None
         mergeable = plain and found.thought is not END and not found.ended
         merging = self._sibling_merging if mergeable else None
-        if merging and (similar := merging.most_similar(candidate.parent, found.finished, candidate.handle)):
+        if merging and (
+            similar := merging.most_similar(
+                candidate.parent, found.finished, candidate.block.still_open is not None, candidate.handle
+            )
+        ):
             into, sigma = similar
             merging.merge(
                 found.path,
@@ -207,14 +229,14 @@ class TreeBuilder:
             self._closer.end(node)
         if node.closing is not None:
             self._closer.asked.add(parent.id)
-        self._texts[parent.id, node.text, found.over] = node
+        self._texts[parent.id, node.text, PathEnd.of(node, found)] = node
         self.register(node, found)
         return node
 
     def register(self, node: Node, found: AcceptedThought) -> None:
         """Remember the state key of a node, and a complete path."""
         if found.key is not None:
-            self._states.setdefault((found.key, found.over), node)
+            self._states.setdefault((found.key, PathEnd.of(node, found)), node)
         if node.finished:
             self._answers.complete.append(node)
 

@@ -157,6 +157,20 @@ async def test_equal_texts_are_merged_when_their_blocks_differ():
     assert node.count == 5
 
 
+async def test_a_step_inside_the_block_and_an_equal_text_after_it_are_two_nodes():
+    def writer(text, rng):
+        return rng.choice(["42\n", "so</think>"]) if text.endswith(OPEN) else "42\n"
+
+    task = make_task(thinking=Thinking(thought="inside", keep=True), state_key=lambda problem, path: path.text)
+    search = make_search(writer, task)
+    inside, after = sorted(await search.expand([search.root], 9), key=lambda node: len(node._handle.text))
+    assert {inside.text, after.text} == {"42"}
+    assert (inside._handle.text, after._handle.text) == (f"{ROOT}<think>42\n", f"{ROOT}<think>so</think>42\n")
+    assert inside.count + after.count == 9
+    [longer] = await search.expand([inside], 1)
+    assert longer._handle.text == f"{ROOT}<think>42\n42\n"  # the block is still open
+
+
 async def test_a_rejected_thought_leaves_no_handle():
     def reject(problem, path, text):
         raise Reject("no")
