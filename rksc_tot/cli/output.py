@@ -18,14 +18,13 @@ from rich.text import Text
 from rksc_tot.api.result import Result
 from rksc_tot.core.errors import ConfigError, RkscTotError
 from rksc_tot.core.plugins.registry import Registry
-from rksc_tot.core.plugins.user_code import text_of
+from rksc_tot.core.plugins.user_code import one_line, text_of
 from rksc_tot.engine.base import Engine, Reader
 from rksc_tot.engine.transformers_engine.load import EMBEDDED
 from rksc_tot.evaluation import Row
 from rksc_tot.views.terminal.comparison_table import comparison_table
 from rksc_tot.views.terminal.live_tree import LiveTree
 from rksc_tot.views.terminal.pace import Pace
-from rksc_tot.views.terminal.plain_text import one_line
 from rksc_tot.views.terminal.result_report import report
 from rksc_tot.views.terminal.settings import setting_lines
 

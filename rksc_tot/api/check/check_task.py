@@ -6,6 +6,7 @@ from typing import Any
 
 from rksc_tot.api.check.findings import Finding, Findings, thoughts
 from rksc_tot.api.check.model import ModelCheck
+from rksc_tot.api.check.report import TaskReport
 from rksc_tot.api.sync import run_async
 from rksc_tot.core.errors import TaskError
 from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code, shown, text_of
@@ -33,7 +34,7 @@ SETTINGS = (
 SAMPLES = ("", "a sample thought", "12 + 3 = 15", "<|im_end|>**bold** \ufffd\x00", "x" * 5000)
 
 
-def check_task(task: Task, problem: Any, engine: Engine | None = None) -> list[Finding]:
+def check_task(task: Task, problem: Any, engine: Engine | None = None) -> TaskReport:
     """Call every method of a task on a problem and report the findings.
 
     Parameters
@@ -47,12 +48,12 @@ def check_task(task: Task, problem: Any, engine: Engine | None = None) -> list[F
 
     Returns
     -------
-    list of Finding
-        An error of the task is a finding, not an exception.
+    TaskReport
+        A list of :class:`Finding`; ``print`` shows it as a table. An error of the task is a finding, not an exception.
     """
     given: object = task
     if not isinstance(given, Task):
-        return [Finding("error", "task", f"{shown(task)} is not a Task")]
+        return TaskReport([Finding("error", "task", f"{shown(task)} is not a Task")])
     check = MethodCheck(task)
     model = None if engine is None else ModelCheck(check, engine)
     check.settings()
@@ -73,7 +74,7 @@ def check_task(task: Task, problem: Any, engine: Engine | None = None) -> list[F
         check.answer(valid, path)
         if task.mode == "propose":
             check.proposing(valid, path)
-    return check.findings
+    return TaskReport(check.findings)
 
 
 class MethodCheck(Findings):

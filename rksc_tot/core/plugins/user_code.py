@@ -118,6 +118,12 @@ def text_of(value: object, say: Callable[[Any], str] = str) -> str:
     return text.encode(errors="replace").decode()
 
 
+def one_line(text: str, longest: int = 240) -> str:
+    """The text on one line, with control and invisible characters replaced, cut after ``longest`` characters."""
+    cut = text if len(text) <= longest else text[: longest - 1] + "…"
+    return "".join(c if c.isprintable() else " " if c in "\n\t\r" else "\N{REPLACEMENT CHARACTER}" for c in cut).strip()
+
+
 def scalar(value: object) -> object:
     """The Python number of a numpy scalar or a 0-dimensional array or tensor; any other value unchanged."""
     if getattr(value, "ndim", None) != 0 or not callable(item := getattr(value, "item", None)):

@@ -12,8 +12,8 @@ from rich.text import Text
 from rich.tree import Tree
 
 from rksc_tot.core.events import Event
+from rksc_tot.core.plugins.user_code import one_line
 from rksc_tot.views.terminal.pace import Pace
-from rksc_tot.views.terminal.plain_text import one_line, plain
 from rksc_tot.views.terminal.tree_model import NodeView, TreeView
 
 TALLEST = 40  # most lines of a tree in a file or a pipe
@@ -170,3 +170,8 @@ def _status(view: TreeView, signs: dict[str, Any]) -> Text:
     if view.stopped:
         parts.append(f"stopped: {one_line(view.stopped)}")
     return Text(", ".join(parts), style="dim", no_wrap=True, overflow=signs["long"])
+
+
+def plain(text: str, style: str = "") -> Text:
+    """A rich text of ``text`` on one line, without markup; a long line ends in an ellipsis."""
+    return Text(one_line(text), style=style, no_wrap=True, overflow="ellipsis")

@@ -11,8 +11,8 @@ from rich.text import Text
 
 from rksc_tot.api.result import Result
 from rksc_tot.core.ledger import Ledger
+from rksc_tot.core.plugins.user_code import one_line
 from rksc_tot.core.tree import Node
-from rksc_tot.views.terminal.plain_text import one_line
 
 
 def report(result: Result) -> RenderableType:

@@ -15,9 +15,9 @@ from rich.table import Table
 from rich.text import Text
 
 from rksc_tot.api.outcomes import RunProgress, Tally
+from rksc_tot.core.plugins.user_code import one_line
 from rksc_tot.engine.base import Engine, Usage
 from rksc_tot.views.terminal.pace import Pace
-from rksc_tot.views.terminal.plain_text import one_line
 
 REASONS = 3  # most reasons a line of the summary
 

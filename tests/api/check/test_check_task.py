@@ -258,3 +258,19 @@ def test_a_problem_without_a_repr_is_checked():
             return "odd"
 
     assert complaints(good(validate=lambda problem: Odd())) == []
+
+
+def test_the_report_prints_as_a_table_with_errors_first_and_has_a_short_repr():
+    engine = MockEngine(lambda text, rng: "".join(f"a\033[1m line {n}\n" for n in range(9)))
+    report = check_task(good(thoughts="whole", question=lambda problem, path: None), 3, engine)
+    *lines, verdict = str(report).split("\n")
+    assert verdict == "0 errors, 1 to look at, 22 in order"
+    assert repr(report) == f"<TaskReport: {verdict}>"
+    assert lines[0] == "missing  question            the task has no question: the verifier lm_value cannot be used"
+    at = next(n for n, line in enumerate(lines) if line.startswith("ok       sampled thoughts "))
+    assert lines[at + 1 : at + 8] == [f"         │ a\ufffd[1m line {n}" for n in range(6)] + [
+        "         │ … 4 more lines"
+    ]
+    levels = [line.split()[0] for line in lines if line[0] != " "]
+    assert levels == sorted(levels, key=["error", "missing", "ok"].index)
+    assert levels == [line.level for line in report.lines]

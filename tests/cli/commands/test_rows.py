@@ -80,7 +80,7 @@ def test_check_shows_what_the_model_writes():
     assert result.exit_code == 0, result.output
     assert "3 of 3 sampled thoughts end at 'lines'" in result.stdout
     assert "│ 4 and 5. (stop)" in result.stdout
-    bad = run("check", "rows:rows.jsonl", *OPTIONS, "--task-set", "temperature=-1", "--json")
+    bad = run("check", "rows:rows.jsonl", *OPTIONS, "--answer", "math:sqrt", "--json")
     assert bad.exit_code == NOT_SOLVED
     assert any(finding["level"] == "error" for finding in json.loads(bad.stdout))
 

@@ -6,8 +6,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from rksc_tot.core.plugins.user_code import one_line
 from rksc_tot.evaluation.arborkv.fit import LEVEL, Fitted
-from rksc_tot.views.terminal.plain_text import one_line
 
 
 def fit_report(found: Fitted) -> RenderableType:

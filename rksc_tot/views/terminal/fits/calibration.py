@@ -8,9 +8,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from rksc_tot.core.plugins.user_code import one_line
 from rksc_tot.evaluation.calibration import Calibration, MechanismOutcome
 from rksc_tot.policies.early_exit.cgee import EntropyStable, Margins, RivalStop, VerifySkip
-from rksc_tot.views.terminal.plain_text import one_line
 
 
 def calibration_report(calibration: Calibration) -> RenderableType:

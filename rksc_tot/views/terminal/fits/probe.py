@@ -6,8 +6,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from rksc_tot.core.plugins.user_code import one_line
 from rksc_tot.verifiers.probe import ProbeFit
-from rksc_tot.views.terminal.plain_text import one_line
 
 
 def probe_report(fit: ProbeFit) -> RenderableType:
