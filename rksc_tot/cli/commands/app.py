@@ -16,7 +16,7 @@ from rksc_tot.cli.commands.fit import fit
 from rksc_tot.cli.commands.lists import policies, strategies, tasks, verifiers
 from rksc_tot.cli.commands.run import run
 from rksc_tot.cli.commands.solve import solve
-from rksc_tot.cli.options.arguments import ProblemCommand
+from rksc_tot.cli.options.arguments import ProblemCommand, TaskCommand
 from rksc_tot.core.version import __version__
 
 
@@ -45,7 +45,7 @@ def _options(
 
 
 app.command(cls=ProblemCommand)(solve)
-app.command()(run)
+app.command(cls=TaskCommand)(run)
 app.command(cls=ProblemCommand)(check)
 app.command(cls=ProblemCommand)(compare)
 app.command(cls=ProblemCommand)(calibrate)

@@ -21,7 +21,24 @@ Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an e
 QUOTES = 'put a problem of several words in quotes, such as "4 5 6 10"'
 
 
-class ProblemCommand(TyperCommand):
+class TaskCommand(TyperCommand):
+    """A command on a task, whose settings are no options of their own."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Add a hint to errors about a setting of the task that was written as an option."""
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:
+            if type(error).__name__ == "NoSuchOption":  # typer does not export the classes of its errors
+                from rksc_tot.core.task import Task
+
+                setting = str(getattr(error, "option_name", "")).lstrip("-").replace("-", "_")
+                if hasattr(Task, setting):
+                    error.message += f". For a task rows:FILE write --task-set {setting}=…"  # type: ignore[attr-defined]
+            raise
+
+
+class ProblemCommand(TaskCommand):
     """A command whose arguments are problems, which may begin with a minus or consist of several words."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

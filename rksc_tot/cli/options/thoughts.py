@@ -26,23 +26,43 @@ class ThoughtOptions:
         int | None,
         typer.Option(help="Let the model think before each thought, in blocks of at most this many tokens."),
     ] = None
+    thinking_markers: Annotated[
+        str | None,
+        typer.Option(
+            metavar="OPEN,CLOSE",
+            help='What opens and closes a thinking block, such as "<think>,</think>". Default: as the model says.',
+        ),
+    ] = None
     constraint: Annotated[
         str | None, typer.Option(metavar="KIND:VALUE", help=f"The form that every thought must have: {FORMS}.")
     ] = None
 
     def adapted(self, task: Task) -> Task:
         """The task with these options. Raises ConfigError if one is invalid."""
-        if self.thinking is None and self.constraint is None:
+        thinking = self._thinking()
+        if not thinking and self.constraint is None:
             return task
         changed = copy(task)
-        if self.thinking is not None:
+        if thinking:
             from rksc_tot.core.task import Thinking
 
-            known = {} if task.thinking is None else dict(task.thinking)
-            changed.thinking = Thinking(**known | {"budget": self.thinking})
+            if self.thinking is None and task.thinking is None:
+                raise ConfigError("--thinking-markers is given without --thinking", hint="add --thinking 512, say")
+            changed.thinking = Thinking(**({} if task.thinking is None else dict(task.thinking)) | thinking)
         if self.constraint is not None:
             changed.constraint = read_constraint(self.constraint)
         return changed
+
+    def _thinking(self) -> dict[str, Any]:
+        """The settings of thinking that are given."""
+        settings: dict[str, Any] = {} if self.thinking is None else {"budget": self.thinking}
+        if self.thinking_markers is not None:
+            markers = tuple(self.thinking_markers.split(","))
+            if len(markers) not in (2, 3):
+                hint = 'write two texts, such as "<think>,</think>"'
+                raise ConfigError(f"--thinking-markers is {shown(self.thinking_markers)}", hint=hint)
+            settings["markers"] = markers
+        return settings
 
     def describe(self, task: Task) -> dict[str, Any]:
         """What results depend on of these options. ``task``: as :meth:`adapted` returned it."""

@@ -94,7 +94,7 @@ def block_markers(tokenizer: TextTokenizer, named: Markers | None) -> BlockMarke
         raise ConfigError(
             f"no thinking markers were found: the chat template renders none of the fields {fields}, and neither the "
             f"{added} added tokens nor the tags in the template have a pair such as <think> and </think>",
-            hint="name them, such as Thinking(markers=('<think>', '</think>'))",
+            hint="name them, such as Thinking(markers=('<think>', '</think>')), or --thinking-markers '<think>,</think>'",
         )
     return found
 

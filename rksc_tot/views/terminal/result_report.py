@@ -14,6 +14,8 @@ from rksc_tot.core.ledger import Ledger
 from rksc_tot.core.plugins.user_code import one_line
 from rksc_tot.core.tree import Node
 
+SHORT = 40  # characters of a setting
+
 
 def report(result: Result) -> RenderableType:
     """The path, the answer with its verdict, the ledger and the settings of a result."""
@@ -185,10 +187,23 @@ def _settings(result: Result) -> str:
     for name in ("strategy", "verifier", "seed"):
         value = result.settings.get(name)
         if isinstance(value, Mapping):
-            options = ", ".join(f"{key}={option}" for key, option in value.items() if key != "name")
+            options = ", ".join(
+                f"{key}={_short(option)}"
+                for key, option in value.items()
+                if key != "name" and option not in (None, "", [], {})
+            )
             value = f"{value.get('name', '')} ({options})" if options else value.get("name", "")
         parts.append(f"{name} {value}")
     return one_line(", ".join([*parts, *_memory(result), f"model {result.numerics.get('model', '?')}"]), 400)
+
+
+def _short(option: object) -> str:
+    """A setting, cut to a few words; of a plug-in or a list of plug-ins only the names."""
+    if isinstance(option, Mapping):
+        return one_line(str(option.get("name", "{…}")), SHORT)
+    if isinstance(option, list) and option and all(isinstance(each, Mapping) for each in option):
+        return " + ".join(map(_short, option))
+    return one_line(str(option), SHORT)
 
 
 def _memory(result: Result) -> list[str]:

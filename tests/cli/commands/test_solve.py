@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rksc_tot import tasks
-from rksc_tot.cli.exits import FAILED, INTERRUPTED, NOT_SOLVED
+from rksc_tot.cli.exits import FAILED, INTERRUPTED, NOT_SOLVED, USAGE
 from rksc_tot.core.task import Question, Task
 from rksc_tot.core.tree import ReasoningTree
 from rksc_tot.engine.mock.engine import MockEngine
@@ -42,6 +42,27 @@ def test_thinking_blocks_are_counted_in_the_report():
     result = run("solve", "game24", PUZZLE, "--thinking", "16")
     assert result.exit_code in (0, NOT_SOLVED), result.output
     assert "blocks closed by force" in result.stdout
+
+
+def test_thinking_markers_may_be_named():
+    named = run("solve", "game24", PUZZLE, "--thinking", "16", "--thinking-markers", "<a>,</a>", "--json")
+    assert (
+        json.loads(named.stdout)["settings"]["thinking"] | {"budget": 16, "markers": ["<a>", "</a>"]}
+        == json.loads(named.stdout)["settings"]["thinking"]
+    )
+    for arguments, says in (
+        (("--thinking-markers", "<a>,</a>"), "--thinking-markers is given without --thinking - add --thinking 512"),
+        (("--thinking", "16", "--thinking-markers", "<a>"), "--thinking-markers is '<a>' - write two texts"),
+        (("--thinking", "16", "--thinking-markers", "a,a"), "not two different texts"),
+    ):
+        assert says in assert_one_sentence(run("solve", "game24", PUZZLE, *arguments), USAGE)
+
+
+@pytest.mark.parametrize("command", ["solve", "run", "check", "compare"])
+def test_a_setting_of_a_task_given_as_an_option_is_refused_with_how_to_give_it(command):
+    done = run(command, "rows:rows.jsonl", "--max-thoughts", "3")
+    assert done.exit_code == USAGE
+    assert "--task-set max_thoughts=" in " ".join(done.stderr.replace("│", " ").split())
 
 
 def test_with_json_stdout_has_only_json():

@@ -48,6 +48,21 @@ def result(**fields):
         ({"path": []}, "(no thoughts)"),
         ({}, "70.0%"),
         ({}, "strategy bfs (k=5), verifier random, seed 1"),
+        (
+            {
+                "settings": {
+                    "strategy": "bfs",
+                    "verifier": {
+                        "name": "ensemble",
+                        "members": [{"name": "judge", "prompt": "x" * 99}, {"name": "prm", "folder": "f"}],
+                        "weights": [],
+                        "engine": {"name": "mock", "a": 1},
+                        "prompt": "y" * 99,
+                    },
+                }
+            },
+            f"verifier ensemble (members=judge + prm, engine=mock,\nprompt={'y' * 39}…), seed None",
+        ),
         ({"ledger": Ledger()}, "seconds"),
     ],
 )
