@@ -8,7 +8,7 @@ from rksc_tot.tasks.game24.tokenizer import build_tokenizer
 SHAPE = {
     "hidden_size": 48,
     "intermediate_size": 96,
-    "num_hidden_layers": 3,
+    "num_hidden_layers": 2,
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
     "max_position_embeddings": 256,
@@ -17,6 +17,8 @@ SHAPE = {
     "pad_token_id": 1,
     "eos_token_id": 2,
 }
+PER_TOKEN = 2 * SHAPE["num_hidden_layers"] * 2 * 12 * 4
+"""KV bytes of one token of :func:`llama`: keys and values, layers, key heads of 12, fp32."""
 
 
 def llama(vocab_size: int, layers: int = SHAPE["num_hidden_layers"]) -> LlamaForCausalLM:

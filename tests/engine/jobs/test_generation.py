@@ -14,7 +14,7 @@ from rksc_tot.engine.jobs.sampler import Draws, Logits, sample
 from rksc_tot.engine.tokenization.find_stops import cut_at, find_end, leading_stops
 from rksc_tot.engine.tokenization.text import TextTokenizer
 from rksc_tot.engine.tokenization.written import written
-from tests.engine.conftest import byte_tokenizer, llama, mistral
+from tests.engine.conftest import PER_TOKEN, byte_tokenizer, llama, mistral
 from tests.seeds import seeds
 
 SETTINGS = (
@@ -95,7 +95,7 @@ async def play(engine, rng):
 @pytest.mark.parametrize("seed", seeds(1, 10))
 async def test_a_random_program_gives_the_texts_of_a_naive_loop(make, rows, tokens, seed):
     tokenizer = byte_tokenizer()
-    budget = tokens * 2 * 3 * 2 * 12 * 4
+    budget = tokens * PER_TOKEN
     with TransformersEngine(make(len(tokenizer)), tokenizer, max_batch_tokens=rows, kv_budget=budget) as engine:
         assert engine.capabilities.route == "fast"  # else the probe has hidden what is tested here
         await play(engine, random.Random(seed))

@@ -10,11 +10,27 @@ from rksc_tot.core.errors import ConfigError, EngineError
 from rksc_tot.engine import TransformersEngine
 from rksc_tot.engine.base import Account, LabelRequest
 from rksc_tot.tasks.game24.tokenizer import build_tokenizer
-from tests.engine.conftest import llama
+from tests.engine.conftest import byte_tokenizer, llama
 from tests.engine.requests import LABELS, PROMPT, ask, texts
 
 QUESTION = "try 1+2 2+3 so"
 LAYERS = 3
+
+
+@pytest.fixture
+def engine():
+    tokenizer = build_tokenizer()
+    with TransformersEngine(llama(len(tokenizer), LAYERS), tokenizer, name="tiny") as engine:
+        yield engine
+        engine.check_integrity()
+
+
+@pytest.fixture
+def byte_engine():
+    tokenizer = byte_tokenizer()
+    with TransformersEngine(llama(len(tokenizer), LAYERS), tokenizer, name="bytes") as engine:
+        yield engine
+        engine.check_integrity()
 
 
 @dataclass(frozen=True)
@@ -107,7 +123,7 @@ async def test_the_last_row_of_a_thought_runs_through_all_layers_when_its_questi
     tokenizer = build_tokenizer()
     written = []
     for exit in (None, At(1)):
-        with TransformersEngine(llama(len(tokenizer)), tokenizer) as engine:
+        with TransformersEngine(llama(len(tokenizer), LAYERS), tokenizer) as engine:
             account = Account()
             _, handles = await thoughts(engine, account)
             if exit:
@@ -123,7 +139,7 @@ async def test_questions_leave_a_pass_while_other_rows_decode():
     tokenizer = build_tokenizer()
     written = []
     for others in (False, True):
-        with TransformersEngine(llama(len(tokenizer)), tokenizer) as engine:
+        with TransformersEngine(llama(len(tokenizer), LAYERS), tokenizer) as engine:
             account = Account()
             root, handles = await thoughts(engine, account)
             generation = engine.generate([ask(root, "other", k=5, max_tokens=12, stop=())], account)
@@ -167,7 +183,7 @@ async def test_a_question_with_the_beginning_of_one_that_left_is_computed_again(
 
 async def test_a_question_in_chunks_may_exit():
     tokenizer = build_tokenizer()
-    with TransformersEngine(llama(len(tokenizer)), tokenizer, max_batch_tokens=3) as engine:
+    with TransformersEngine(llama(len(tokenizer), LAYERS), tokenizer, max_batch_tokens=3) as engine:
         account = Account()
         _, handles = await thoughts(engine, account)
         traces = await engine.label(requests(handles, trace=True), account)
@@ -189,7 +205,7 @@ async def test_the_ledger_counts_the_layers_that_ran(engine):
 
 async def test_nan_states_are_an_error_and_never_an_exit():
     tokenizer = build_tokenizer()
-    with TransformersEngine(llama(len(tokenizer)), tokenizer, pack=False) as engine:
+    with TransformersEngine(llama(len(tokenizer), LAYERS), tokenizer, pack=False) as engine:
         account = Account()
         _, handles = await thoughts(engine, account)
         down = engine.forward.model.model.layers[0].mlp.down_proj
@@ -201,7 +217,7 @@ async def test_nan_states_are_an_error_and_never_an_exit():
 
 async def test_a_model_without_reads_between_layers_refuses_exits_with_the_reason():
     tokenizer = build_tokenizer()
-    model = llama(len(tokenizer))
+    model = llama(len(tokenizer), LAYERS)
     model.lm_head.register_forward_hook(lambda module, args, out: out.sin() * 9)
     with TransformersEngine(model, tokenizer, name="odd") as engine:
         account = Account()

@@ -8,7 +8,7 @@ from rksc_tot.engine.tokenization.text import TextTokenizer
 from rksc_tot.tasks.game24.prompts import QUESTION
 
 
-@pytest.mark.parametrize("question", [" ok:", " is it? "])
+@pytest.mark.parametrize("question", [" ok:", " so? "])
 async def test_the_likeliest_tokens_are_those_of_a_plain_pass(byte_engine, question):
     account = Account()
     root = byte_engine.open("say yes no", account)

@@ -84,7 +84,7 @@ async def test_a_question_without_room_goes_unanswered_and_questions_leave_no_kv
         engine.check_integrity()
 
 
-@pytest.mark.parametrize("rows", [2, 3, 5, 7, 64])
+@pytest.mark.parametrize("rows", [3, 64, *(pytest.param(rows, marks=pytest.mark.slow) for rows in (2, 5, 7))])
 @pytest.mark.parametrize("tight", ["account", "engine"])
 async def test_jobs_that_need_the_same_room_do_not_evict_each_other_for_ever(monkeypatch, tight, rows):
     room = 40

@@ -115,7 +115,7 @@ def test_more_searches_than_fit_evict_and_wait_and_find_the_same_trees(roomy):
     with load_engine() as engine:
         size = engine.bytes_per_token
     with load_engine(kv_budget=needed // 2 * size) as engine:
-        run = solve_many("game24", PUZZLES * 3, engine=engine, concurrency=12, **SEARCH)
+        run = solve_many("game24", PUZZLES * 2, engine=engine, concurrency=8, **SEARCH)
         for outcome in run:
             assert outcome.failure is None
             assert outcome.result.ledger.peak_kv_bytes <= needed // 2 * size

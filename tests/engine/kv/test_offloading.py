@@ -23,7 +23,7 @@ def make(**options):
     return TransformersEngine(llama(len(tokenizer), layers=2), tokenizer, name="tiny", **options)
 
 
-async def visits(engine, account, rounds=3, k=3, tokens=24):
+async def visits(engine, account, rounds=3, k=3, tokens=14):
     """Branches grown in turn from each other's ends, so that each round revisits paths evicted by the one before."""
     prompt = engine.open(PROMPT, account)
     ends, texts = [prompt], []

@@ -59,7 +59,10 @@ async def test_a_path_stays_within_its_budget_and_keeps_required_tokens(make, po
 
 async def test_the_last_token_of_a_held_path_stays(make):
     with make(compress=Streaming(budget=2, recent=2, sinks=1, pin_prompt=False)) as engine:
-        handles = await grow(engine, Account(), levels=4, k=2)
+        handles = [engine.open(LONG, Account())]
+        for name in range(8):
+            await engine.generate([ask(handles[-1], name, k=1, max_tokens=6)], Account())
+            handles.append(engine.extend(handles[-1], " say yes, no"))
         inner = [handle.segment for handle in handles if handle.segment.children]
         assert len(inner) > 5
         assert all(positions([segment])[-1:] == [segment.end - 1] for segment in inner)

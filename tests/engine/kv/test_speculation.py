@@ -1,6 +1,7 @@
 """VeriCache: drafting does not change the output, and drafts are accepted as far as compressed KV predicts the full KV."""
 
 import asyncio
+from functools import cache
 
 import pytest
 
@@ -13,13 +14,31 @@ from rksc_tot.policies.compression.streaming_llm import Streaming
 from tests.engine.kv.lossless import NONSENSE, POLICIES, PROMPTS, ask, grow, held, run, written
 
 
+@pytest.fixture(scope="module")
+def plainly(make):
+    """Text without drafts, by temperature."""
+
+    @cache
+    def found(temperature):
+        sampling = Sampling(temperature=temperature)
+        return run(make(), lambda engine: grow(engine, Account(), "s", sampling=sampling))
+
+    return found
+
+
+@pytest.fixture(scope="module")
+def elsewhere(make):
+    """Texts of two other requests, without drafts."""
+    with make() as engine:
+        return [asyncio.run(grow_elsewhere(engine, n)) for n in range(2)]
+
+
 @pytest.mark.parametrize("temperature", [0, 1.2])
 @pytest.mark.parametrize("policy", [RandomAttention(budget=500), Streaming(budget=500), SnapKV(budget=500)])
-def test_all_draft_tokens_are_accepted_where_all_kv_is_kept(make, policy, temperature):
+def test_all_draft_tokens_are_accepted_where_all_kv_is_kept(make, policy, temperature, plainly):
     account, sampling = Account(), Sampling(temperature=temperature)
-    plain = run(make(), lambda engine: grow(engine, Account(), "s", sampling=sampling))
     found = run(make(compress=policy, lossless=True), lambda engine: grow(engine, account, "s", sampling=sampling))
-    assert found == plain
+    assert found == plainly(temperature)
     assert account.ledger.verified.acceptance == 1.0
     assert account.ledger.compression.tokens == 0
     assert account.ledger.verified.drafted > 100
@@ -52,7 +71,7 @@ def test_a_repeated_request_gives_the_same_text(make, wanted):
 
 
 @pytest.mark.parametrize("policy", [*COMPRESSION_POLICIES.names(), "nonsense"])
-async def test_concurrent_searches_get_the_same_texts_as_alone(make, wanted, policy):
+async def test_concurrent_searches_get_the_same_texts_as_alone(make, wanted, elsewhere, policy):
     """Two of them have equal texts, so that each uses the drafts of the other."""
 
     async def search(engine, account):
@@ -68,8 +87,7 @@ async def test_concurrent_searches_get_the_same_texts_as_alone(make, wanted, pol
         *found, one, two = await asyncio.gather(*(search(engine, account) for account in accounts), *others)
         held(engine, [])
     assert found == [wanted[0][0]] * 3
-    with make() as engine:
-        assert [one, two] == [await grow_elsewhere(engine, n) for n in range(2)]
+    assert [one, two] == elsewhere
     for account in accounts:
         verified = account.ledger.verified
         assert verified.drafted == verified.accepted + verified.rejected > 0

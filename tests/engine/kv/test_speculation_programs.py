@@ -12,6 +12,7 @@ from rksc_tot.engine.base import Account, GenerateRequest, LabelRequest, Samplin
 from rksc_tot.policies.compression.lossless import Lossless
 from rksc_tot.policies.compression.registry import COMPRESSION_POLICIES
 from rksc_tot.policies.early_exit.cgee import RivalStop
+from tests.engine.conftest import PER_TOKEN
 from tests.engine.kv.lossless import HOT, POLICIES, PROMPTS, held, run, written
 from tests.seeds import seeds
 
@@ -123,7 +124,7 @@ def test_drafting_does_not_change_output_under_any_settings(make, seed):
     rng, seed = random.Random(100 + seed), 100 + seed
     options = {"max_batch_tokens": rng.choice((1, 2, 7, 64, 2048))}
     if rng.random() < 0.5:
-        options["kv_budget"] = rng.choice((200, 120, 90)) * 576
+        options["kv_budget"] = rng.choice((200, 120, 90)) * PER_TOKEN
     policy = rng.choice(list(POLICIES.values()))
     settings = Lossless(horizon=rng.choice((1, 2, 5, 32)), share=rng.random())
     try:
@@ -163,7 +164,7 @@ def test_concurrent_programs_and_cancellations_do_not_change_output(make, seed):
         return found
 
     room = rng.choice((None, 600, 2000))
-    options = {} if room is None else {"kv_budget": room * 576}
+    options = {} if room is None else {"kv_budget": room * PER_TOKEN}
     policy, rows = rng.choice(list(POLICIES.values())), rng.choice((2, 7, 64, 2048))
     found = run(make(compress=policy, lossless=Lossless(horizon=9), max_batch_tokens=rows, **options), together)
     assert all(got in (None, want) for got, want in zip(found, wanted, strict=True))

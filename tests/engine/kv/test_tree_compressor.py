@@ -6,12 +6,13 @@ from rksc_tot import load_engine, solve
 from rksc_tot.engine.base import Account
 from rksc_tot.policies.compression.arborkv import ArborKV
 from rksc_tot.strategies import BFS
+from tests.engine.conftest import PER_TOKEN
 from tests.engine.kv.compressed import LONG, Levelling, ask, grow
 
 
 @pytest.mark.parametrize("policy", [ArborKV(tail=2), Levelling(), Levelling(rehydrate=False)])
 async def test_thoughts_are_compressed_before_any_thought_is_evicted(make, policy):
-    with make(compress=policy, kv_budget=300 * 576) as engine:
+    with make(compress=policy, kv_budget=300 * PER_TOKEN) as engine:
         account = Account()
         await grow(engine, account)
         assert account.ledger.compression.acted > 5
@@ -28,7 +29,7 @@ async def test_thoughts_in_use_are_not_compressed(make, monkeypatch):
             seen.append([block for block in blocks if block.protected])
             return super().allot(blocks, 0)  # as little as can be
 
-    with make(compress=Spying(rehydrate=False), kv_budget=120 * 576) as engine:
+    with make(compress=Spying(rehydrate=False), kv_budget=120 * PER_TOKEN) as engine:
         compress, compressed = engine.cache.residency.compress, []
 
         def recorded(segment, kept, per_head=False):

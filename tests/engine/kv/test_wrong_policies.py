@@ -13,7 +13,7 @@ from rksc_tot.policies.compression.base import CompressionPolicy, PathPolicy
 from rksc_tot.policies.compression.random_attention import RandomAttention
 from rksc_tot.policies.compression.snapkv import SnapKV
 from rksc_tot.policies.compression.streaming_llm import Streaming
-from tests.engine.conftest import mistral
+from tests.engine.conftest import PER_TOKEN, mistral
 from tests.engine.kv.compressed import LONG, Levelling, ask, texts
 
 
@@ -134,13 +134,13 @@ async def cramped(engine, sentence):
 
 @pytest.mark.parametrize("fault", ["unsorted", "foreign", "too many", "floats", "raises"])
 async def test_a_wrong_selection_ends_the_request_that_needs_room_only(make, fault):
-    with make(compress=WrongTree(fault=fault, rehydrate=False), kv_budget=180 * 576) as engine:
+    with make(compress=WrongTree(fault=fault, rehydrate=False), kv_budget=180 * PER_TOKEN) as engine:
         await cramped(engine, FAULTS[fault])
 
 
 @pytest.mark.parametrize("fault", ALLOTMENTS)
 async def test_a_wrong_allotment_ends_the_request_that_needs_room_only(make, fault):
-    with make(compress=WrongAllotment(fault=fault), kv_budget=180 * 576) as engine:
+    with make(compress=WrongAllotment(fault=fault), kv_budget=180 * PER_TOKEN) as engine:
         await cramped(engine, ALLOTMENTS[fault][1])
 
 

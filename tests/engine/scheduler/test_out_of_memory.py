@@ -7,8 +7,9 @@ import torch
 
 from rksc_tot.core.errors import EngineError
 from rksc_tot.engine.base import Account
+from tests.engine.conftest import PER_TOKEN
 from tests.engine.requests import PROMPT, ask, texts
-from tests.engine.scheduler.tiny_engine import make, per_token
+from tests.engine.scheduler.tiny_engine import make
 
 
 async def test_a_pass_that_runs_out_of_memory_is_tried_again_with_fewer_rows(monkeypatch, caplog):
@@ -102,7 +103,7 @@ async def test_when_not_even_one_row_fits_into_memory_the_request_fails(monkeypa
 
 
 async def test_a_failed_pass_loses_no_booking(monkeypatch):
-    with make(kv_budget=6 * per_token()) as engine:
+    with make(kv_budget=6 * PER_TOKEN) as engine:
         account = Account()
         root, other = engine.open(PROMPT, account), engine.open("solve 1 2 3 4\n", account)
         await engine.generate([ask(root, max_tokens=1)], account)

@@ -14,9 +14,9 @@ from rksc_tot.core.seeds import stream_keys
 from rksc_tot.engine import TransformersEngine
 from rksc_tot.engine.base import Account, GenerateRequest, LabelRequest, Sampling
 from rksc_tot.tasks.game24.tokenizer import build_tokenizer
-from tests.engine.conftest import byte_tokenizer, llama
+from tests.engine.conftest import PER_TOKEN, byte_tokenizer, llama
 from tests.engine.requests import HOT, LABELS, PROMPT, ask, grow, texts
-from tests.engine.scheduler.tiny_engine import make, per_token
+from tests.engine.scheduler.tiny_engine import make
 from tests.patience import PATIENCE
 
 
@@ -74,7 +74,7 @@ def test_a_closed_event_loop_does_not_affect_other_requests(keep, length):
 
 
 async def test_only_the_request_that_outgrows_the_budget_fails():
-    with make(kv_budget=30 * per_token()) as engine:
+    with make(kv_budget=30 * PER_TOKEN) as engine:
         root = engine.open(PROMPT, Account())
         small = engine.extend(root, "10 -")
         greedy, tiny, label = await asyncio.gather(
@@ -90,7 +90,7 @@ async def test_only_the_request_that_outgrows_the_budget_fails():
 
 
 async def test_a_path_that_fills_the_budget_can_be_visited_again():
-    with make(kv_budget=6 * per_token()) as engine:
+    with make(kv_budget=6 * PER_TOKEN) as engine:
         for _ in range(2):
             root = engine.open(PROMPT, Account())
             assert root.length == 6

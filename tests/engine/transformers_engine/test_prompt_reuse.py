@@ -14,7 +14,7 @@ from rksc_tot.engine.model import hf_compat as compat
 from rksc_tot.engine.transformers_engine.kv_splice import overlap
 from rksc_tot.policies.asks import PromptReuse
 from rksc_tot.tasks.game24.tokenizer import build_tokenizer
-from tests.engine.conftest import SHAPE, byte_tokenizer, llama
+from tests.engine.conftest import PER_TOKEN, SHAPE, byte_tokenizer, llama
 from tests.patience import PATIENCE
 
 PROBLEM = "A shed holds 7 rakes and 12 spades; 5 are lent out. "
@@ -252,7 +252,7 @@ def test_a_cancelled_request_leaves_no_kv_of_the_branch(byte_engine, monkeypatch
 def test_without_room_for_both_prompts_the_variant_is_computed_alone():
     tokenizer = byte_tokenizer()
     with TransformersEngine(llama(len(tokenizer)), tokenizer) as engine:
-        per_token = engine.forward.arena.bytes_per_row or 4 * 2 * 3 * 2 * 12
+        per_token = engine.forward.arena.bytes_per_row or PER_TOKEN
         rows = len(tokenizer(BRANCH).input_ids) + 12
     with TransformersEngine(llama(len(tokenizer)), tokenizer, kv_budget=rows * per_token) as engine:
         _, branch, verdict = share(engine, PromptReuse(**ALL))

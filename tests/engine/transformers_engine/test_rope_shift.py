@@ -10,7 +10,9 @@ from rksc_tot.engine.attention.plan import Block
 from rksc_tot.engine.model import hf_compat as compat
 from rksc_tot.engine.model.forward import Forward
 from rksc_tot.engine.transformers_engine.rope_shift import find_rotation
-from tests.engine.conftest import SHAPE
+from tests.engine.conftest import SHAPE as SMALL
+
+SHAPE = SMALL | {"num_hidden_layers": 3}
 
 
 def families():

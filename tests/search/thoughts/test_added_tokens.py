@@ -16,7 +16,7 @@ SHORT = {"max_thought_tokens": 6, "closing_tokens": 5, "is_solution": lambda pro
 @pytest.fixture(scope="module")
 def engine():
     tokenizer = byte_tokenizer()
-    with TransformersEngine(llama(len(tokenizer)), tokenizer, name="bytes") as engine:
+    with TransformersEngine(llama(len(tokenizer), layers=3), tokenizer, name="bytes") as engine:
         yield engine
         engine.check_integrity()
 
