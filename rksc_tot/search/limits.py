@@ -166,11 +166,15 @@ class Limits:
 
     # -- the reserve for a last closing ------------------------------------------------------------------------------
 
-    def reserve(self, tokens: int) -> None:
-        """Set tokens and one node aside, as far as they are left, so that the search can end with a closing."""
+    def reserve(self, tokens: int) -> bool:
+        """Set tokens and one node aside, as far as they are left, so that the search can end with a closing.
+
+        Returns whether there are a node and at least one token.
+        """
         self.account.reserve(tokens)
         if self._left("nodes") > 0:
             self._reserve_node(1)
+        return self._reserves and self.account.reserved > 0
 
     @contextmanager
     def spending_reserve(self) -> Iterator[None]:

@@ -23,7 +23,7 @@ from rksc_tot.search.event_sender import EventSender
 from rksc_tot.search.limits import Limits
 from rksc_tot.search.scoring import Scorer, Scoring
 from rksc_tot.search.task_calls import accept_root
-from rksc_tot.search.thoughts.expander import Expander
+from rksc_tot.search.thoughts.expander import LAST_CLOSINGS, Expander
 from rksc_tot.search.thoughts.expansion import sampling_of
 from rksc_tot.search.validation import Fault
 
@@ -181,10 +181,13 @@ class Search:
     async def ask_for_answer(self) -> None:
         """If no path has an answer, end the search with the closing of the best live path (``Task.closing``).
 
-        The tokens and the node for it are kept in reserve from the beginning, so that it fits the budget.
+        The tokens and the node for it are kept in reserve from the beginning, so that it fits the budget. If the reply has no
+        answer, the next best path is closed, at most ``LAST_CLOSINGS`` in all, as far as the budget goes.
         """
-        if self.task.closing is not None and not self._answered:
-            for closed in await self.expander.close_best():
+        for attempt in range(LAST_CLOSINGS if self.task.closing is not None else 0):
+            if self._answered:
+                return
+            for closed in await self.expander.close_best(again=attempt > 0):
                 self.finish(closed)
 
     async def rehydrate(self, nodes: Sequence[Node]) -> None:

@@ -18,6 +18,9 @@ from rksc_tot.search.thoughts.expansion import ThoughtGenerator
 from rksc_tot.search.thoughts.observation import Observer
 from rksc_tot.search.thoughts.tree_builder import TreeBuilder
 
+LAST_CLOSINGS = 3
+"""Most paths that are closed at the end of a search without an answer, one after the other."""
+
 
 class Expander:
     """Generates thoughts and closings after nodes, and makes nodes of them.
@@ -55,6 +58,7 @@ class Expander:
     ) -> None:
         self._engine, self._tree, self._limits, self._answers = engine, tree, limits, answers
         self._approximations = approximations
+        self._closing_tokens = task.closing_tokens
         self.closer = closer = Closer(task, problem, engine, names)
         self.generator = ThoughtGenerator(
             task, problem, engine, limits.account, sampling, names, closer, approximations, states
@@ -81,16 +85,24 @@ class Expander:
         ]
         return await self._grow(wanted, temperature, round, merge) if wanted else []
 
-    async def close_best(self) -> list[Node]:
-        """Close the best path that can be closed, with the reserve of the budget. The new child, or no node."""
+    async def close_best(self, again: bool = False) -> list[Node]:
+        """Close the best path that can be closed, with the reserve of the budget. The new child, or no node.
+
+        ``again``: the reserve was spent before, so it is made again from what is left of the budget.
+        """
         node = self._answers.best_live(self.closer.asked)
         if node is None or self._limits.ended or self._limits.late():
+            return []
+        if again and not self._limits.reserve(self._closing_tokens):
+            self._limits.release_reserve()
             return []
         self.closer.end(node)
         if self._limits.account.kv_short:
             self._keep_only(node)
         with self._limits.spending_reserve():
-            return await self._grow([(node, 1)], None, 0, False)
+            found = await self._grow([(node, 1)], None, 0, False)
+        self.closer.asked.add(node.id)  # also if the budget cut the reply off
+        return found
 
     def release(self, node: Node) -> None:
         """Release the handle of a node, if it has one."""

@@ -216,6 +216,62 @@ def test_a_reply_goes_on_up_to_closing_tokens_or_the_end_of_the_text():
         assert {(node.text, node.finish) for node in result.tree if node.closing} == {("I\ndo not", "eos")}
 
 
+def silent_until(attempt):
+    """Thoughts of one digit; only the closing with that number, from 1 on, is answered."""
+    closings = []
+
+    def writer(text, rng):
+        if not text.endswith(ASK):
+            return f"{rng.randrange(10)}\n"
+        closings.append(text)
+        return " 42\n" if len(closings) == attempt else " no\n"
+
+    return writer
+
+
+@pytest.mark.parametrize(("attempt", "answer"), [(1, "42"), (2, "42"), (3, "42"), (4, None)])
+async def test_at_the_end_three_paths_are_closed_until_one_has_an_answer(attempt, answer):
+    search = make_search(silent_until(attempt), closing_task(answer=number_in))
+    level = await search.expand([search.root], 20)
+    assert len(level) > 3
+    await search.ask_for_answer()
+    assert search.ledger.closings == min(attempt, 3)
+    assert [node.parent for node in search.tree if node.closing] == [
+        node.id for node in search.rank(level)[: min(attempt, 3)]
+    ]
+    assert (search.answer(search.best) if search.best.finished else None) == answer
+    await search.ask_for_answer()
+    search.close()
+    assert search.engine.handles == 0
+
+
+def test_three_closings_at_the_end_exceed_no_budget():
+    def budgets():
+        yield from (Budget(tokens=tokens) for tokens in range(1, 30))
+        yield from (Budget(nodes=nodes) for nodes in range(1, 12))
+        yield from (Budget(kv_bytes=size) for size in (30, 40, 60))
+
+    for strategy in STRATEGIES.names():
+        for budget in budgets():
+            result = run(strategy, silent_until(99), budget, answer=number_in)
+            spent = result.ledger
+            assert spent.tokens_sampled <= (budget.tokens or 10**9)
+            assert spent.nodes <= (budget.nodes or 10**9)
+            assert spent.peak_kv_bytes <= (budget.kv_bytes or 10**9)
+
+
+def test_three_closings_at_the_end_exceed_no_budget_of_a_run():
+    for tokens, nodes in ((40, None), (90, None), (None, 12), (60, 20)):
+        engine = MockEngine(silent_until(99))
+        options = {"concurrency": 4, "run_budget": Budget(tokens=tokens, nodes=nodes)}
+        many = solve_many(closing_task(answer=number_in), range(6), engine=engine, strategy="beam", **options)
+        assert len(list(many)) <= 6
+        spent = many.tally.spent
+        assert spent.tokens_sampled <= (tokens or 10**9)
+        assert spent.nodes <= (nodes or 10**9)
+        assert engine.handles == 0
+
+
 def test_a_reply_that_goes_on_exceeds_no_budget():
     for tokens in range(1, 40, 3):
         budget = Budget(tokens=tokens)
