@@ -16,7 +16,7 @@ if (
 ):  # the shell ignores Ctrl-C for a run in the background; tests send it
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-settings.register_profile("steady", deadline=None, derandomize=True, max_examples=50)
+settings.register_profile("steady", deadline=None, derandomize=True, max_examples=30)
 settings.register_profile("many", deadline=None, derandomize=True, max_examples=500)  # make slow
 settings.load_profile("steady")
 

@@ -96,21 +96,21 @@ def test_no_search_exceeds_its_kv_budget(strategy, most, mode, keep_stop):
     assert stopped <= {"finished", f"the budget of {most} KV bytes is used up"}
 
 
+@pytest.fixture(scope="module")
+def embedded():
+    with load_engine() as engine:
+        yield engine
+
+
 @pytest.mark.parametrize("at_once", AT_ONCE)
 @pytest.mark.parametrize("limit", SPENT)
-def test_no_budget_of_a_run_is_exceeded_by_one_on_the_embedded_model(limit, at_once):
+def test_no_budget_of_a_run_is_exceeded_by_one_on_the_embedded_model(embedded, limit, at_once):
     most = {"tokens": 301, "nodes": 21, "verifier_calls": 17}[limit]
-    with load_engine() as engine:
-        puzzles = ["4 5 6 10", "1 2 3 4", "2 5 8 11", "1 1 4 6"]
-        run = solve_many(
-            "game24",
-            puzzles,
-            engine=engine,
-            run_budget=Budget(**{limit: most}),
-            concurrency=at_once,
-            strategy=BFS(b=3, k=6),
-        )
-        results = [outcome.result for outcome in run]
+    puzzles = ["4 5 6 10", "1 2 3 4", "2 5 8 11", "1 1 4 6"]
+    options = {"run_budget": Budget(**{limit: most}), "concurrency": at_once, "strategy": BFS(b=3, k=6)}
+    embedded.clear()
+    run = solve_many("game24", puzzles, engine=embedded, **options)
+    results = [outcome.result for outcome in run]
     spent = sum(getattr(result.ledger, SPENT[limit]) for result in results)
     assert spent == most or (limit == "nodes" and spent < most)  # not every draw that could become a node does
     assert run.tally.stopped == f"the run's budget of {most} {limit.replace('_', ' ')} is used up"

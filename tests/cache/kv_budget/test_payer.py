@@ -128,7 +128,10 @@ class Charged(RuleBasedStateMachine):
 
 def test_in_any_order_of_operations_accounts_are_charged_for_their_tokens():
     run_state_machine_as_test(
-        Charged, settings=settings(max_examples=150, stateful_step_count=40, deadline=None, derandomize=True)
+        Charged,
+        settings=settings(
+            max_examples=settings.default.max_examples, stateful_step_count=40, deadline=None, derandomize=True
+        ),
     )
 
 

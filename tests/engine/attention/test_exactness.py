@@ -1,5 +1,7 @@
 """Tree decoding equals plain forward passes on both routes, by model family; broken attention is noticed."""
 
+from functools import cache
+
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig
@@ -22,10 +24,15 @@ def probed(config):
     return probe(build(config), Arena(1 << 30))
 
 
+@cache
+def probed_family(family):
+    return probed(families()[family])
+
+
 @pytest.mark.parametrize("route", ["fast", "mask"])
 @pytest.mark.parametrize("family", families())
 def test_a_ragged_tree_with_a_rollback_equals_fresh_passes(family, route):
-    forward, capabilities = probed(families()[family])
+    forward, capabilities = probed_family(family)
     assert capabilities.route == "fast"
     assert tree_difference(forward, route, seed=1, size=3) <= TOLERANCE
 

@@ -58,7 +58,7 @@ PAST_A_TILE = [
 SEVERAL_PROMPTS = [(129, [(0, 4), (0, 9)]), (200, [(0, 5), (0, 9), (0, 2)]), (40, [(0, 3)])]  # read as one, padded
 TWO_LEVELS = [(300, [(0, 160), (0, 150), (1, 4), (1, 7), (2, 3), (2, 5)]), (1100, [(0, 9), (0, 3)])]
 FORESTS = (PAST_A_TILE, SEVERAL_PROMPTS, TWO_LEVELS)
-TWO_LEVELS_OFTEN = ("llama", "mistral", "gpt2")  # in every run; the others are slow
+TWO_LEVELS_OFTEN = ("llama", "mistral")  # in every run; the others are slow
 PHASES = (Phase.generate,)  # a tree is quickly read, and slowly shrunk
 
 

@@ -47,8 +47,10 @@ def standing(engine, end):
     return KVHandle(engine.engine_thread, end.length, None, end.prompt_end, place=place)
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize(("policy", "way"), [
+    pytest.param(policy, way, marks=() if (n + m) % 2 == 0 else pytest.mark.slow)
+    for n, policy in enumerate(POLICIES) for m, way in enumerate(WAYS)
+])  # fmt: skip
 async def test_answers_from_compressed_kv_are_not_exact_and_audits_equal_a_full_path(policy, way):
     engine = unshadowed("llama", compress=POLICIES[policy])
     plain = unshadowed("llama")

@@ -13,7 +13,7 @@ from rksc_tot.policies.compression.streaming_llm import Streaming
 from rksc_tot.strategies import BFS
 
 PUZZLES = ["4 5 6 10", "1 2 3 4"]
-SEARCH = {"strategy": BFS(b=2, k=6), "verifier": "lm_value"}
+SEARCH = {"strategy": BFS(b=2, k=4), "verifier": "lm_value"}
 OF_GAME24 = {
     "random_attention": RandomAttention(budget=24, recent=4),
     "streaming": Streaming(budget=24, recent=4),

@@ -169,12 +169,13 @@ def add_an_adapter(model):
     model.lm_head = Adapter(model.lm_head)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [write, write_past_torch, replace_a_parameter, replace_the_memory, add_an_adapter],
-    ids=lambda f: f.__name__,
-)
-@pytest.mark.parametrize("pack", [True, False])
+CHANGES = (write, write_past_torch, replace_a_parameter, replace_the_memory, add_an_adapter)
+
+
+@pytest.mark.parametrize(("change", "pack"), [
+    *((change, True) for change in CHANGES), (write, False), (add_an_adapter, False),
+    *(pytest.param(change, False, marks=pytest.mark.slow) for change in CHANGES[1:4]),
+])  # fmt: skip
 def test_changed_weights_are_refused_until_the_engine_is_cleared(model, change, pack):
     with engine_on(model, pack=pack) as engine:
         before = asyncio.run(written(engine))

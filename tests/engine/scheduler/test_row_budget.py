@@ -294,7 +294,7 @@ async def test_long_prompts_share_a_pass(monkeypatch):
 @pytest.mark.parametrize("most", [48, 2048])
 def test_the_same_searches_make_the_same_passes(monkeypatch, most):
     async def run(engine, passes):
-        searches = [asolve("game24", p, engine=engine, strategy=BFS(b=2, k=5), verifier="lm_value") for p in PUZZLES]
+        searches = [asolve("game24", p, engine=engine, strategy=BFS(b=2, k=4), verifier="lm_value") for p in PUZZLES]
         found = await asyncio.gather(*searches)
         engine.clear()
         sizes = [list(rows.values()) for rows in passes]

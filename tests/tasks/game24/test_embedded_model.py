@@ -12,6 +12,7 @@ from rksc_tot.tasks.game24.task import Game24
 
 PUZZLE = "4 5 6 10"
 SEARCH = BFS(b=5, k=32)
+FEW = BFS(b=5, k=8)
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +79,7 @@ def test_a_search_releases_all_kv(engine):
 
 def test_the_same_seed_grows_the_same_tree_and_another_seed_another(engine):
     one, two, other = (
-        solve("game24", PUZZLE, engine=engine, strategy=BFS(b=3, k=12), verifier="lm_value", seed=seed).tree
+        solve("game24", PUZZLE, engine=engine, strategy=BFS(b=2, k=6), verifier="lm_value", seed=seed).tree
         for seed in (3, 3, 4)
     )
     assert shape(one) == shape(two)
@@ -86,7 +87,7 @@ def test_the_same_seed_grows_the_same_tree_and_another_seed_another(engine):
 
 
 def test_a_tree_does_not_depend_on_the_searches_beside_it(engine):
-    chosen, search = puzzles()["roots"][:3], {"strategy": BFS(b=3, k=12), "verifier": "lm_value"}
+    chosen, search = puzzles()["roots"][:3], {"strategy": BFS(b=2, k=6), "verifier": "lm_value"}
 
     async def crowd():
         return await asyncio.gather(*(asolve("game24", p, engine=engine, **search) for p in chosen))
@@ -99,11 +100,11 @@ def test_a_tree_does_not_depend_on_the_searches_beside_it(engine):
         assert alone.answer == result.answer
 
 
-def test_eviction_changes_the_ledger_and_no_result():
-    with load_engine() as roomy, load_engine(kv_budget=1_500_000) as tight:
+def test_eviction_changes_the_ledger_and_no_result(engine):
+    with load_engine(kv_budget=1_500_000) as tight:
         one, two = (
             solve("game24", PUZZLE, engine=engine, strategy=BFS(b=3, k=8), verifier="lm_value")
-            for engine in (roomy, tight)
+            for engine in (engine, tight)
         )
         assert tight.cache.eviction_log.tokens > 0
     assert shape(one.tree) == shape(two.tree)
@@ -112,14 +113,14 @@ def test_eviction_changes_the_ledger_and_no_result():
 
 def test_most_held_out_puzzles_are_solved_at_first_answer(engine):
     sets = puzzles()
-    search = {"strategy": BFS(b=5, k=16), "verifier": "lm_value"}
+    search = {"strategy": FEW, "verifier": "lm_value"}
     assert solved(engine, sets["roots"][:10], **search) >= 7
     assert solved(engine, sets["states"][:10], **search) >= 5
 
 
 def test_the_models_values_solve_more_than_random_values(engine):
     chosen = puzzles()["roots"][:10]
-    assert solved(engine, chosen, strategy=BFS(b=5, k=16), verifier="random") <= 4
+    assert solved(engine, chosen, strategy=FEW, verifier="random") <= 4
 
 
 @pytest.mark.parametrize("budget", [Budget(tokens=1), Budget(nodes=1), Budget(verifier_calls=1), Budget(tokens=300)])
