@@ -10,7 +10,10 @@ from rksc_tot.engine.attention.plan import Block
 from rksc_tot.engine.model.forward import Forward
 
 if TYPE_CHECKING:
+    from torch import nn
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+SHOWN = 3  # names in a message
 
 
 def bytes_per_token(forward: Forward, arena: Arena) -> int:
@@ -24,6 +27,17 @@ def bytes_per_token(forward: Forward, arena: Arena) -> int:
 def vocabulary_size(embeddings: Any) -> int:
     """Size of the model's vocabulary."""
     return int(embeddings.weight.shape[0])
+
+
+def broken_weights(model: nn.Module) -> str:
+    """Which weights hold NaN or infinite numbers, as a sentence; empty if none do."""
+    broken = [
+        name
+        for name, weight in model.named_parameters()
+        if weight.is_floating_point() and not bool(weight.isfinite().all())
+    ]
+    more = f" and {len(broken) - SHOWN} more" if len(broken) > SHOWN else ""
+    return f"NaN or infinite numbers are in the weights {', '.join(broken[:SHOWN])}{more}" if broken else ""
 
 
 def check_weights_place(model: PreTrainedModel) -> None:

@@ -18,6 +18,7 @@ from rksc_tot.engine.attention.plan import Block
 from rksc_tot.engine.attention.vector_padding import GRAIN
 from rksc_tot.engine.model import hf_compat as compat
 from rksc_tot.engine.model.forward import Forward, Route
+from rksc_tot.engine.model.info import broken_weights
 from rksc_tot.engine.model.layer_hooks import Look
 from rksc_tot.engine.model.logit_lens import find_lens
 from rksc_tot.engine.model.onednn_linear import worth_packing
@@ -94,6 +95,15 @@ def examine(forward: Forward) -> Capabilities:
     UnsupportedModel
         See :func:`probe`.
     """
+    try:
+        return _examined(forward)
+    except UnsupportedModel as error:
+        if broken := broken_weights(forward.original):
+            raise UnsupportedModel(broken, hint="load a whole checkpoint") from error
+        raise
+
+
+def _examined(forward: Forward) -> Capabilities:
     config, arena = forward.model.config.get_text_config(), forward.arena
     context, notes = _context(config)
     paths = _sample_paths(config.vocab_size)

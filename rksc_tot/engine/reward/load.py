@@ -12,7 +12,7 @@ from torch import nn
 from rksc_tot.cache.arena import Arena
 from rksc_tot.core.errors import ConfigError
 from rksc_tot.core.plugins.nearest import did_you_mean
-from rksc_tot.engine.model.info import vocabulary_size
+from rksc_tot.engine.model.info import broken_weights, vocabulary_size
 from rksc_tot.engine.model.probe import probe
 from rksc_tot.engine.reward.checkpoint import Checkpoint
 from rksc_tot.engine.reward.engine import RewardEngine
@@ -116,4 +116,6 @@ def _check(model: RewardModel, checkpoint: Checkpoint) -> None:
     with torch.inference_mode():
         logits = model(torch.tensor([[1, 2, 3]], device=model.device), use_cache=False).logits
     if not bool(logits.isfinite().all()):
-        raise checkpoint.error("its head returns NaN or infinite numbers", "check the weights, or try float32")
+        broken = broken_weights(model)
+        found = f"its head returns NaN or infinite numbers{': ' if broken else ''}{broken}"
+        raise checkpoint.error(found, "load a whole checkpoint" if broken else "try float32")

@@ -15,6 +15,7 @@ from rksc_tot.engine.jobs.job import ComputedRows, Job
 from rksc_tot.engine.jobs.layer_readers import LabelReader, LayerQuestion, StateKeeper
 from rksc_tot.engine.kv.offloading import Restorer
 from rksc_tot.engine.model.forward import Forward
+from rksc_tot.engine.model.info import broken_weights
 from rksc_tot.engine.model.layer_hooks import LayerHook
 
 
@@ -150,9 +151,12 @@ def _run(missing: list[tuple[Segment, int]]) -> list[tuple[Segment, int]]:
     return missing[:stop]
 
 
-def not_numbers() -> EngineError:
-    """The error for jobs whose logits are not finite."""
-    return EngineError("the model's logits are not numbers (NaN or infinite)", hint="try dtype float32")
+def not_numbers(forward: Forward) -> EngineError:
+    """The error for jobs whose logits are not finite. It names weights that are not."""
+    what = "the model's logits are not numbers (NaN or infinite)"
+    if broken := broken_weights(forward.original):
+        return EngineError(f"{what}: {broken}", hint="load a whole checkpoint")
+    return EngineError(what, hint="try dtype float32")
 
 
 def compute(forward: Forward, tree: PrefixTree, blocks: Sequence[ScheduledBlock]) -> Computed:

@@ -196,7 +196,9 @@ class Scheduler:
         if broken:
             spoiled = {end for made in broken for end in made.ends}
             authors = {made.job for made in broken}
-            self.fail([j for j in self.jobs if j in authors or not spoiled.isdisjoint(j.awaited())], not_numbers())
+            self.fail(
+                [j for j in self.jobs if j in authors or not spoiled.isdisjoint(j.awaited())], not_numbers(self.forward)
+            )
 
     def _back_off(self, rows: int, blocks: Sequence[ScheduledBlock]) -> None:
         self.most, self._since_full = max(1, rows // 2), 0

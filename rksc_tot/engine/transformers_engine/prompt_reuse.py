@@ -206,7 +206,7 @@ class ResidentPrompt(Job):
         missing, limit = self.tree.residency.missing(self.base), scheduler.limit(self.account)
         made = schedule(self.tree, self, self.base, scheduler.max_rows, missing, (self.base,), limit)
         if compute(scheduler.forward, self.tree, [made]).broken:
-            raise not_numbers()
+            raise not_numbers(scheduler.forward)
 
 
 def _tokens(segment: Segment) -> list[int]:

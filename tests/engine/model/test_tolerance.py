@@ -142,3 +142,14 @@ def test_nan_is_never_within_the_tolerance():
     for single in (True, False):
         found = Tolerance(1.0, single=single).difference([torch.full((1, 2), torch.nan)], [torch.ones(1, 2)])
         assert not found <= 1.0
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_nan_in_some_rows_of_the_embeddings_is_named(dtype):
+    model = build(families()["llama"], dtype)
+    with torch.no_grad():
+        model.get_input_embeddings().weight[1::2] = torch.nan
+    with pytest.raises(
+        UnsupportedModel, match=r"^NaN or infinite numbers are in the weights model.embed_tokens.weight"
+    ):
+        probe(model, Arena(1 << 30))

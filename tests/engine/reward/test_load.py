@@ -44,7 +44,9 @@ def test_a_head_that_returns_nan_is_refused(damaged, kind):
     def spoil(weights):
         return weights | {"score.weight": torch.full_like(weights["score.weight"], float("nan"))}
 
-    with pytest.raises(ModelLoadError, match="its head returns NaN or infinite numbers"):
+    with pytest.raises(
+        ModelLoadError, match=r"its head returns NaN .*: NaN or infinite numbers are in the weights head.weight - "
+    ):
         load_reward_engine(damaged(kind, spoil))
 
 
