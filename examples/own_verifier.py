@@ -2,7 +2,7 @@
 
 from rksc_tot import Budget, load_engine, solve, verifier
 
-PUZZLES = ["4 5 6 10", "1 3 4 6", "2 5 8 11"]
+PUZZLES = ["4 5 6 10", "2 5 8 11"]
 
 
 @verifier

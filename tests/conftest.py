@@ -2,6 +2,7 @@ import gc
 import os
 import signal
 import sys
+from functools import cache
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
@@ -10,6 +11,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # a test with two threads t
 
 import pytest
 from hypothesis import settings
+from typer.main import get_command
 
 if (
     signal.getsignal(signal.SIGINT) is signal.SIG_IGN
@@ -36,6 +38,14 @@ def probe_once():
             from tests.engine.known_probes import known_probe
 
             patch.setattr(build, "probe", known_probe)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_command_line():
+    """Tests that call the command share its parser, which takes longer to build than most of them take to run."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("typer.testing._get_command", cache(get_command))
         yield
 
 

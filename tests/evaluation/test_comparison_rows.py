@@ -104,8 +104,12 @@ def test_a_warning_of_a_search_begins_with_its_problem(monkeypatch, caplog):
     assert caplog.records[-1].getMessage().startswith("check raised ValueError")
 
 
-def test_the_lineup_gives_one_row_each_with_all_figures():
-    table = rows(PUZZLES, choose_contenders("game24"))
+@pytest.fixture(scope="module")
+def table():
+    return rows(PUZZLES, choose_contenders("game24"))
+
+
+def test_the_lineup_gives_one_row_each_with_all_figures(table):
     assert list(table) == [contender.label for contender in choose_contenders("game24")]
     for row in table.values():
         assert set(row.model_dump()) >= FIGURES
@@ -116,8 +120,7 @@ def test_the_lineup_gives_one_row_each_with_all_figures():
     assert table["ToT-BFS b=5"].solved == 3
 
 
-def test_best_of_n_spends_as_many_tokens_as_the_tree_search():
-    table = rows(PUZZLES, choose_contenders("game24"))
+def test_best_of_n_spends_as_many_tokens_as_the_tree_search(table):
     tot, best = table["ToT-BFS b=5"], table["best-of-n with an exact checker, at equal tokens"]
     assert best.settings["strategy"]["n"] > 1
     assert best.spent("sampled") == pytest.approx(tot.spent("sampled"), rel=0.1)

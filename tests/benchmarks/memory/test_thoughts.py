@@ -28,7 +28,8 @@ def test_an_answer_is_right_if_it_recites_every_mark_and_the_prompt():
         assert task.check(problem, task.answer(problem, path)) is False
 
 
-def test_the_same_search_finds_the_same_exact_tree_in_a_quarter_of_the_room():
+def test_the_same_search_finds_the_same_exact_tree_in_a_quarter_of_the_room(monkeypatch):
+    monkeypatch.setattr(thoughts, "STRATEGY", BFS(b=3, k=5))
     full, rest = alone(problems(1)[0], {})
     small, least = alone(problems(1)[0], {"compress": ArborKV(), "kv_budget": rest["held_bytes"] // 4})
     assert full == small

@@ -42,9 +42,9 @@ def test_an_object_that_many_nodes_share_is_counted_once():
 
 def test_a_node_keeps_less_than_two_kilobytes_beside_its_thought():
     kept_bytes(100)
-    (few, few_thoughts), (many, many_thoughts) = kept_bytes(200), kept_bytes(600)
-    assert 0 < (many - many_thoughts - few + few_thoughts) / 400 <= 2048
-    assert many_thoughts - few_thoughts > 400 * 2 * 17 * 8  # an id and a log-probability for each token
+    (few, few_thoughts), (many, many_thoughts) = kept_bytes(100), kept_bytes(300)
+    assert 0 < (many - many_thoughts - few + few_thoughts) / 200 <= 2048
+    assert many_thoughts - few_thoughts > 200 * 2 * 17 * 8  # an id and a log-probability for each token
 
 
 def test_the_engine_measures_its_own_time():

@@ -52,7 +52,7 @@ async def test_the_share_of_a_thought_is_the_attention_of_later_rows_to_it(make)
 
 
 def test_attention_stats_change_no_text_and_are_collected_only_with_a_weight():
-    problem, strategy = "4 5 6 10", BFS(b=3, k=8)
+    problem, strategy = "4 5 6 10", BFS(b=2, k=5)
     with load_engine() as engine:
         assert engine.forward.arena.attention_stats is None
         plain = solve("game24", problem, engine=engine, strategy=strategy)

@@ -5,7 +5,7 @@ from rksc_tot.strategies import BFS
 from rksc_tot.tasks.game24.tokenizer import build_tokenizer
 from tests.engine.conftest import llama
 
-SEARCH = {"strategy": BFS(b=2, k=6), "verifier": "lm_value"}
+SEARCH = {"strategy": BFS(b=2, k=4), "verifier": "lm_value"}
 PUZZLES = ["4 5 6 10", "1 2 3 4", "2 5 8 11", "1 1 4 6"]
 
 

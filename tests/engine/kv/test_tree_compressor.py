@@ -47,7 +47,7 @@ async def test_thoughts_in_use_are_not_compressed(make, monkeypatch):
 
 
 def test_a_search_finishes_in_a_quarter_of_the_kv_it_needs():
-    search = {"strategy": BFS(b=4, k=10), "verifier": "lm_value"}
+    search = {"strategy": BFS(b=3, k=6), "verifier": "lm_value"}
     with load_engine() as engine:
         plain = solve("game24", "4 5 6 10", engine=engine, **search)
     budget = plain.ledger.peak_kv_bytes // 4

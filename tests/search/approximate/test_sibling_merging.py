@@ -121,15 +121,17 @@ def test_an_engine_without_hidden_states_is_refused():
 
 
 def test_on_a_real_model_tau_one_changes_nothing_and_a_low_tau_shares():
+    strategy = BFS(b=2, k=12)
     with load_engine() as model:
-        plain = solve("game24", "4 5 6 10", engine=model)
+        plain = solve("game24", "4 5 6 10", engine=model, strategy=strategy)
         model.clear()
-        strict = solve("game24", "4 5 6 10", engine=model, rksc=RKSC(sibling=ASKS(tau=1.0)))
+        strict = solve("game24", "4 5 6 10", engine=model, strategy=strategy, rksc=RKSC(sibling=ASKS(tau=1.0)))
         assert [(n.text, n.score) for n in strict.tree] == [
             (n.text, pytest.approx(n.score, abs=1e-4)) for n in plain.tree
         ]
         model.clear()
-        loose = solve("game24", "4 5 6 10", engine=model, rksc=RKSC(sibling=ASKS(tau=0.5), audit=0.5))
+        rksc = RKSC(sibling=ASKS(tau=0.5), audit=0.5)
+        loose = solve("game24", "4 5 6 10", engine=model, strategy=strategy, rksc=rksc)
         assert loose.ledger.sibling.acted > 0
         assert 0 < loose.ledger.sibling.audited < loose.ledger.sibling.acted
         assert loose.ledger.nodes < plain.ledger.nodes

@@ -24,7 +24,7 @@ KINDS = ("result", "verdict", "early", "label")
 
 
 def run(out, seed, **options):
-    given = {"what": "game24", "steps": 2, "minutes": math.inf, "documents": 12, "workers": 0, **options}
+    given = {"what": "game24", "steps": 2, "minutes": math.inf, "documents": 6, "workers": 0, **options}
     train.main(out=out, seed=seed, exclude=None, rows="1-2", device="cpu", threads=1, **given)
     return out
 
