@@ -145,12 +145,12 @@ class ResultsWriter:
                 f"{where}: problem {id} ({shown(problem)}) {now}", hint="give the same problems as before"
             )
         then, now = record["settings"], parse_strictly(strict_json(self._settings(problem)))
-        for name in dict.fromkeys((*now, *then)):
-            if now.get(name) != then.get(name):
-                raise ConfigError(
-                    f"{where} has {name} {shown(then.get(name))}, not {shown(now.get(name))}",
-                    hint="give the same settings as before, or another --out",
-                )
+        if (found := _difference(then, now)) is not None:
+            name, before, given = found
+            raise ConfigError(
+                f"{where} has {name} {shown(before)}, not {shown(given)}",
+                hint="give the same settings as before, or another --out",
+            )
 
     def _keep(self, numbers: set[int]) -> None:
         """Replace the file by one with these lines only, atomically: a crash leaves the old file or the new one."""
@@ -195,6 +195,22 @@ class ResultsWriter:
                     f"{str(self.out)!r} is in use by another run", hint="wait until it ends, or name another file"
                 )
         return opened
+
+
+def _difference(then: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str, Any, Any] | None:
+    """The name of the first setting that differs, such as ``rows examples``, with both values; None if all are the same."""
+    for name in dict.fromkeys((*now, *then)):
+        before, given = then.get(name), now.get(name)
+        if before != given:
+            if (
+                isinstance(before, Mapping)
+                and isinstance(given, Mapping)
+                and "name" not in before.keys() | given.keys()
+            ):
+                inside, before, given = _difference(before, given) or ("", before, given)
+                name = f"{name} {inside}"
+            return name, before, given
+    return None
 
 
 def _ending(record: Mapping[str, Any]) -> tuple[str, str | None]:

@@ -41,7 +41,16 @@ def test_run_searches_the_rows_and_resumes_only_with_the_same_settings():
     assert records[0]["settings"]["rows"]["prompt"] == "{question}\n"
     assert run(*arguments, "--resume").exit_code == 0
     changed = run(*arguments, "--resume", "--answer", "boxed")
-    assert changed.exit_code == USAGE
+    assert "has rows answer 'number', not 'boxed'" in assert_one_sentence(changed, USAGE)
+
+
+def test_a_run_with_examples_resumes_only_with_the_same_ones():
+    arguments = ("run", "rows:rows.jsonl", *OPTIONS, "--out", "r.jsonl", "--strategy", "cot", "--examples", "e.jsonl")
+    Path("e.jsonl").write_text('{"question": "1 + 1?", "answer": 2}\n')
+    assert run(*arguments, "--run-max-nodes", "2").exit_code == NOT_SOLVED
+    assert run(*arguments, "--resume").exit_code == 0
+    Path("e.jsonl").write_text('{"question": "1 + 1?", "answer": 3}\n')
+    assert "has rows examples " in assert_one_sentence(run(*arguments, "--resume"), USAGE)
 
 
 def test_compare_takes_contenders_of_ones_own():
