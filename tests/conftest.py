@@ -1,4 +1,5 @@
 import gc
+import logging
 import os
 import signal
 import sys
@@ -24,9 +25,15 @@ settings.load_profile("steady")
 
 
 def pytest_collection_finish():
-    """Keep the tests themselves out of every later garbage collection."""
+    """Spare each test what takes long: garbage collections of the tests themselves, and handlers for each logger of torch.
+
+    pytest adds and removes its handlers at each logger that does not propagate, and torch has dozens of them.
+    """
     gc.collect()
     gc.freeze()
+    for name, logger in logging.Logger.manager.loggerDict.items():
+        if name.startswith("torch.") and isinstance(logger, logging.Logger):
+            logger.propagate = True
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -190,6 +190,9 @@ def check_no_bit_depends_on_the_way(family, trees):
         assert not capabilities.batch_invariant or together.unlike(way) == 0
 
 
+@pytest.mark.parametrize("family", [
+    pytest.param(name, marks=pytest.mark.slow if name == "gpt2" else ()) for name in FAMILIES  # gpt2 claims no equal bits
+], indirect=True)  # fmt: skip
 @pytest.mark.parametrize("trees", [PAST_A_TILE, SEVERAL_PROMPTS])
 def test_bits_of_a_row_depend_only_on_its_path(family, trees):
     check_no_bit_depends_on_the_way(family, trees)
@@ -233,7 +236,10 @@ def test_threads_get_pointwise_work_in_whole_vectors(family, rows):
     assert not capabilities.batch_invariant or alone.unlike(shared_out) == 0
 
 
-@pytest.mark.parametrize("trees", FORESTS)
+@pytest.mark.parametrize(("family", "trees"), [
+    pytest.param(name, trees, marks=pytest.mark.slow if trees is TWO_LEVELS and name not in TWO_LEVELS_OFTEN else ())
+    for name in FAMILIES for trees in FORESTS
+], indirect=["family"])  # fmt: skip
 def test_logits_of_shared_prefixes_equal_those_of_a_plain_pass_in_double_precision(family, trees):
     forward, _, exact = family
     wanted, plain = grown(trees), {}

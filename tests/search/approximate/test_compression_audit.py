@@ -20,7 +20,7 @@ from rksc_tot.search.approximate.compression_audit import CompressionAudit
 from rksc_tot.strategies import BFS
 
 STREAMING = Streaming(budget=20, recent=4)
-SEARCH = {"strategy": BFS(b=2, k=6)}
+SEARCH = {"strategy": BFS(b=2, k=5)}
 NARROW = {"strategy": BFS(b=2, k=3)}
 CHAIN = {"strategy": BFS(b=1, k=8)}  # votes are then asked on what the candidates have in common
 LABELS = ("yes", "no")
