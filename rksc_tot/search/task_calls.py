@@ -85,7 +85,7 @@ def parse_thought(
         return Fault(f"parse returned {shown(thought)}, {fault}")
     try:
         with calling_user_code("the class of its thoughts"):
-            on_path = _around(task, plain_str(thought.text), text, around)
+            on_path = _around(task, path, plain_str(thought.text), text, around)
             known = type(thought.text) is str and (thought.finish, thought.lead, thought.ending) == (finish, *on_path)
             accepted: Thought = (
                 thought if known else replace(thought, text=plain_str(thought.text), finish=finish, **on_path._asdict())
@@ -96,13 +96,16 @@ def parse_thought(
     return accepted if fault is None else f"the thought {fault}"
 
 
-def _around(task: Task, thought: str, text: str, around: Around | None) -> Around:
-    """What is on the path around a thought that the task made of ``text``. Blank lines at its beginning do not count."""
+def _around(task: Task, path: Path, thought: str, text: str, around: Around | None) -> Around:
+    """What is on the path around a thought that the task made of ``text``.
+
+    Blank lines at its beginning count only if the thought before has no ending, as after a limit.
+    """
     between = boundary_of(task).ending
     if around is None or thought.strip() != text.strip():
         return Around("", between)
     if between or thought not in text:
-        return Around("", around.ending)
+        return Around("" if not path or path[-1].ending else around.lead, around.ending)
     before, _, after = text.partition(thought)
     return Around(around.lead + before, after + around.ending)
 

@@ -64,6 +64,20 @@ async def test_a_closing_stands_in_the_text_where_it_stands_on_the_path(form, cl
     assert on_path(closed).startswith(search.path(closed).text)
 
 
+async def test_a_blank_line_after_a_thought_that_a_limit_cut_off_is_in_the_text():
+    search, node = await grown(
+        2, lambda text, rng: "abcd\n\nefgh"[len(text) - len(PROMPT) :], thoughts="paragraphs", max_thought_tokens=4,
+        accept_truncated=True,
+    )  # fmt: skip
+    assert search.path(node).text == on_path(node) == "abcd\n\nef"
+
+
+async def test_an_observation_after_a_thought_that_a_limit_cut_off_is_in_the_text():
+    observed = {"max_thought_tokens": 4, "accept_truncated": True, "observe": lambda problem, path: "= 42"}
+    search, node = await grown(2, lambda text, rng: "abcdefgh", **observed)
+    assert search.path(node).text + "\n" == on_path(node)
+
+
 async def test_proposed_and_changed_thoughts_end_like_the_texts_that_go_on_their_paths():
     search, node = await grown(2, lambda text, rng: "a\nb\n\n", mode="propose", stop=(" ;", "\n"))
     assert (search.path(node).text, on_path(node)) == ("a ;a", "a ;a ;")

@@ -11,7 +11,7 @@ from typing import Any
 from rksc_tot.core.plugins.bounded_call import BoundedCall
 from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code, plain_str, shown
 from rksc_tot.core.task import Path, Task, Thought
-from rksc_tot.core.task.end_of_thought import accepts_truncated
+from rksc_tot.core.task.end_of_thought import accepts_truncated, boundary_of
 from rksc_tot.core.task.task_settings import text_fault
 from rksc_tot.core.tree import Node, ReasoningTree
 from rksc_tot.search.limits import Limits
@@ -120,7 +120,10 @@ async def observed(call: BoundedCall, task: Task, problem: Any, path: Path) -> T
         return f"the observation has {len(said)} characters, observe_chars is {task.observe_chars} - shorten it, or raise that"
     if said and (fault := text_fault(said)):
         return f"the observation {fault}"
-    return replace(path[-1], state=own.state, observation=said or None)
+    if not said:
+        return replace(path[-1], state=own.state, observation=None)
+    ending = boundary_of(task).ending if path.finish == "length" else path[-1].ending  # as in text_on_path
+    return replace(path[-1], state=own.state, observation=said, ending=ending)
 
 
 def copied(path: Path) -> Path:
