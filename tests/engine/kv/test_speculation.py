@@ -42,6 +42,7 @@ def test_all_draft_tokens_are_accepted_where_all_kv_is_kept(make, policy, temper
     assert account.ledger.verified.acceptance == 1.0
     assert account.ledger.compression.tokens == 0
     assert account.ledger.verified.drafted > 100
+    assert account.ledger.verified.rounds == 2  # 32 tokens, then the rest
 
 
 def test_drafts_from_useless_kv_are_rejected(make, wanted):
@@ -50,6 +51,27 @@ def test_drafts_from_useless_kv_are_rejected(make, wanted):
     assert found == wanted
     assert account.ledger.verified.acceptance < 0.7
     assert account.ledger.compression.tokens > 0
+
+
+async def test_a_draft_has_at_most_twice_as_many_tokens_as_were_accepted_of_the_previous_one(make):
+    with make(compress=NONSENSE, lossless=Lossless(horizon=8)) as engine:
+        account = Account()
+        await engine.generate([ask(engine.open("say yes", account), k=1, max_tokens=20)], account)
+        verified = account.ledger.verified
+        assert verified.rounds > 2
+        assert verified.drafted <= 8 + verified.rounds + 2 * verified.accepted  # a draft has at least one token
+
+
+@pytest.mark.parametrize("policy", [NONSENSE, POLICIES["streaming"]], ids=["nonsense", "streaming"])
+async def test_rejected_draft_tokens_leave_no_kv(make, policy):
+    """Streaming has some of its tokens accepted, so its branches differ in length when a verification ends."""
+    with make(compress=policy, lossless=Lossless(horizon=6)) as engine:
+        account = Account()
+        root = engine.open("say yes", account)
+        await engine.generate([ask(root, max_tokens=20)], account)
+        engine.check_integrity()
+        assert account.ledger.verified.rejected > 0
+        assert [segment.tokens for segment in engine.cache.segments() if segment.unreferenced] == []
 
 
 def test_a_repeated_request_gives_the_same_text(make, wanted):
