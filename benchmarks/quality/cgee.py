@@ -34,7 +34,7 @@ from rksc_tot.evaluation.calibration import MechanismOutcome
 from rksc_tot.evaluation.calibration.examples import Trace, Traced, try_exit
 from rksc_tot.evaluation.problems import choose_problems, training_puzzles
 from rksc_tot.policies.early_exit.cgee import ExitRule, entropy, lead, likeliest
-from rksc_tot.policies.early_exit.learn_then_test import upper_bound
+from rksc_tot.policies.early_exit.fixed_sequence_testing import upper_bound
 from rksc_tot.search import Search
 from rksc_tot.strategies import BFS
 from rksc_tot.verifiers import LMValue

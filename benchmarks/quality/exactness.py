@@ -144,7 +144,7 @@ def measure(quick: bool) -> dict[str, Any]:
     from rksc_tot import load_engine
     from rksc_tot.cache.arena import Arena
     from rksc_tot.core.errors import UnsupportedModel
-    from rksc_tot.engine.model.probe import probe
+    from rksc_tot.engine.model.capability_check import probe
 
     size, seeds = (3, 1) if quick else (6, 3)
     differences: dict[str, float] = {}

@@ -38,7 +38,7 @@ from rksc_tot.core.task import Prompt
 from rksc_tot.engine import TransformersEngine
 from rksc_tot.engine.base import Account
 from rksc_tot.policies.asks import GATES, PromptReuse, ReuseGate, Signals, mean_harm
-from rksc_tot.policies.early_exit.learn_then_test import examples_needed, fixed_sequence
+from rksc_tot.policies.early_exit.fixed_sequence_testing import examples_needed, fixed_sequence
 
 RECOMPUTED = (0, 4, 8)
 AGREEMENT = 0.99

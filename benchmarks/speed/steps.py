@@ -18,7 +18,7 @@ FILES = {
     "attention": (
         "tree_attention.py", "matmul.py", "fused.py", "vector_padding.py", "arena.py", "attention_stats.py",
     ),
-    "planning": ("plan.py", "planner.py", "prefix_groups.py", "batch.py", "row_budget.py"),
+    "planning": ("plan.py", "planner.py", "prefix_groups.py", "forward_pass.py", "fair_share.py"),
     "sampling": ("sampler.py", "random_streams.py"),
 }  # fmt: skip
 """Files of this project by part of a step; all other files are bookkeeping."""

@@ -15,7 +15,7 @@ from rksc_tot.engine.base import CompressingEngine, Engine, Sampling
 from rksc_tot.search.approximate.fingerprint import weights_of
 from rksc_tot.search.approximate.rksc import RKSC
 from rksc_tot.search.task_calls import HINT
-from rksc_tot.search.thoughts.expansion import sampling_of
+from rksc_tot.search.thoughts.thought_generator import sampling_of
 
 if TYPE_CHECKING:
     from rksc_tot.strategies.base import Strategy

@@ -24,7 +24,7 @@ from rksc_tot.search.limits import Limits
 from rksc_tot.search.scoring import Scorer, Scoring
 from rksc_tot.search.task_calls import accept_root
 from rksc_tot.search.thoughts.expander import LAST_CLOSINGS, Expander
-from rksc_tot.search.thoughts.expansion import sampling_of
+from rksc_tot.search.thoughts.thought_generator import sampling_of
 from rksc_tot.search.validation import Fault
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from rksc_tot.core.errors import CacheError
 from rksc_tot.engine.attention.plan import Piece
 from rksc_tot.engine.base import Account
 from rksc_tot.engine.jobs.job import Job
-from rksc_tot.engine.scheduler.batch import schedule, undo_schedule
+from rksc_tot.engine.scheduler.forward_pass import schedule, undo_schedule
 from rksc_tot.policies.eviction.rsbcm import RSBCM
 from tests.cache.reference import origin, path
 

@@ -8,13 +8,13 @@ import zlib
 
 import torch
 
-from rksc_tot.engine.model import hf_compat, probe
+from rksc_tot.engine.model import capability_check, hf_compat
 from rksc_tot.engine.model.forward import Forward
 from rksc_tot.engine.model.logit_lens import find_lens
 from rksc_tot.engine.model.onednn_linear import worth_packing
 
 found = {}  # by model and settings: capabilities, and why there is no lens
-real_probe = probe.probe
+real_probe = capability_check.probe
 
 
 def checksum(tensor):
@@ -41,7 +41,7 @@ def known_probe(model, arena, *, packed=False):
     hf_compat.register()
     if capabilities.layers:
         forward.take("mask")
-        forward.lens = find_lens(forward.model, list(range(1, 1 + probe.TRUNK)))
+        forward.lens = find_lens(forward.model, list(range(1, 1 + capability_check.TRUNK)))
     forward.no_lens = no_lens
     forward.take(capabilities.route)
     return forward, capabilities

@@ -18,7 +18,7 @@ from rksc_tot.core.tree import Node
 from rksc_tot.engine.base import Account, Completion, Engine, GenerateRequest, LabelRequest, Sampling
 from rksc_tot.search import Search
 from rksc_tot.search.task_calls import constraint_of
-from rksc_tot.search.thoughts.expansion import sampling_of
+from rksc_tot.search.thoughts.thought_generator import sampling_of
 from rksc_tot.search.validation import Fault, question_fault
 
 THOUGHTS = 3  # sampled to show where they end

@@ -10,7 +10,7 @@ from rksc_tot.core.errors import RkscTotError
 from rksc_tot.core.task import Path, Prompt, Task, Thinking
 from rksc_tot.engine.base import Completion, Engine, ThinkingEngine
 from rksc_tot.search import Search
-from rksc_tot.search.thoughts.expansion import CandidateThought
+from rksc_tot.search.thoughts.thought_generator import CandidateThought
 
 
 async def thoughts_with_blocks(task: Task, problem: Any, engine: Engine, k: int) -> list[CandidateThought]:

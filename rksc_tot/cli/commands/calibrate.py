@@ -53,7 +53,7 @@ def calibrate(
         from rksc_tot.cli.output import progress
         from rksc_tot.evaluation.calibration.calibrate import CalibrationOptions
         from rksc_tot.evaluation.calibration.calibrate import calibrate as run
-        from rksc_tot.policies.early_exit.learn_then_test import check_risk
+        from rksc_tot.policies.early_exit.fixed_sequence_testing import check_risk
         from rksc_tot.tasks import load_task
         from rksc_tot.verifiers import VERIFIERS
         from rksc_tot.views.terminal.fits.calibration import calibration_report

@@ -12,8 +12,8 @@ from torch import nn
 from rksc_tot.cache.arena import Arena
 from rksc_tot.core.errors import ConfigError
 from rksc_tot.core.plugins.nearest import did_you_mean
+from rksc_tot.engine.model.capability_check import probe
 from rksc_tot.engine.model.info import broken_weights, vocabulary_size
-from rksc_tot.engine.model.probe import probe
 from rksc_tot.engine.reward.checkpoint import Checkpoint
 from rksc_tot.engine.reward.engine import RewardEngine
 from rksc_tot.engine.reward.format import RewardFormat

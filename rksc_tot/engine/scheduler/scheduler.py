@@ -1,7 +1,7 @@
 """The engine's main loop: collect the missing tokens of all jobs, run one forward pass, distribute the logits.
 
 A job waits for logits at the end of a segment. The missing tokens of that segment's path become one block of rows. The job that
-is next by fair share (:mod:`rksc_tot.engine.scheduler.row_budget`) pays for the block; other jobs that wait for the same tokens
+is next by fair share (:mod:`rksc_tot.engine.scheduler.fair_share`) pays for the block; other jobs that wait for the same tokens
 share its rows. An error of one job ends only that job.
 """
 
@@ -23,8 +23,8 @@ from rksc_tot.engine.kv.compressor import Compressor
 from rksc_tot.engine.kv.offloading import Restorer
 from rksc_tot.engine.kv.speculation import DraftCopies
 from rksc_tot.engine.model.forward import Forward
-from rksc_tot.engine.scheduler.batch import ScheduledBlock, compute, not_numbers, schedule, undo_schedule
-from rksc_tot.engine.scheduler.row_budget import RowBudget
+from rksc_tot.engine.scheduler.fair_share import FairShare
+from rksc_tot.engine.scheduler.forward_pass import ScheduledBlock, compute, not_numbers, schedule, undo_schedule
 
 LOGIT_BYTES = 64 << 20  # of logits kept for handles; logits that a job waits for are kept as well
 WAIT = 0.001  # seconds, before a job looks again whether another engine has given up KV
@@ -59,7 +59,7 @@ class Scheduler:
         self.rows = 0
         self.most = max_rows
         """Most rows of a pass now: below ``max_rows`` after a pass ran out of memory."""
-        self._row_budget = RowBudget()
+        self._fair_share = FairShare()
         self._without_room: set[int | None] = (
             set()
         )  # ids of accounts whose jobs got no room; None: the KV budget was full
@@ -230,7 +230,7 @@ class Scheduler:
         )  # paused jobs of these accounts do not resume: running jobs wait for the room
         none_wakes = bool(running) and None in self._without_room
         self._without_room = set()
-        for job, tip, most, lacking in self._row_budget.deal(self.jobs, self.tree, self.most):
+        for job, tip, most, lacking in self._fair_share.deal(self.jobs, self.tree, self.most):
             missing = [segment for segment, _ in lacking]
             if (full and not job.running) or not taken.isdisjoint((tip, *missing)):
                 continue
@@ -260,7 +260,7 @@ class Scheduler:
             taken.update((tip, *missing))
             if job.leaves_from is not None:
                 leaving.update(part.segment for part in made.parts)
-            self._row_budget.book(job.account, made.rows)
+            self._fair_share.book(job.account, made.rows)
         served = {id(made.job.account) for made in blocks}
         for stuck in (job for key, job in short.items() if key not in served):
             self._free_kv_of_account(stuck)

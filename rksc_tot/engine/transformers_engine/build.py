@@ -19,9 +19,9 @@ from rksc_tot.engine.kv.free_memory import automatic_budget
 from rksc_tot.engine.kv.offloading import Restorer
 from rksc_tot.engine.kv.speculation import DraftCopies
 from rksc_tot.engine.kv.tree_compressor import TreeCompressor
+from rksc_tot.engine.model.capability_check import Capabilities, examine, probe
 from rksc_tot.engine.model.forward import Forward
 from rksc_tot.engine.model.info import bytes_per_token, check_weights_place
-from rksc_tot.engine.model.probe import Capabilities, examine, probe
 from rksc_tot.engine.model.process_tuning import keep_freed_memory
 from rksc_tot.engine.scheduler.scheduler import Scheduler
 from rksc_tot.engine.transformers_engine.settings import EngineSettings

@@ -21,8 +21,8 @@ from rksc_tot.engine.attention.plan import Block
 from rksc_tot.engine.base import Account
 from rksc_tot.engine.jobs.job import Job
 from rksc_tot.engine.jobs.layer_readers import StateKeeper
-from rksc_tot.engine.scheduler.batch import compute, not_numbers, schedule
 from rksc_tot.engine.scheduler.engine_thread import EngineThread
+from rksc_tot.engine.scheduler.forward_pass import compute, not_numbers, schedule
 from rksc_tot.engine.scheduler.scheduler import Scheduler
 from rksc_tot.engine.transformers_engine.handle import KVHandle
 from rksc_tot.engine.transformers_engine.kv_splice import compute_rest, copy_shared, overlap

@@ -17,7 +17,7 @@ from rksc_tot.engine.transformers_engine.handle import KVHandle
 from rksc_tot.evaluation.arborkv.ablated_paths import copies_without
 from rksc_tot.search import Search
 from rksc_tot.search.task_calls import accept_thought, read_answer, read_verdict, validated, vote_of
-from rksc_tot.search.thoughts.expansion import CandidateThought
+from rksc_tot.search.thoughts.thought_generator import CandidateThought
 
 
 class Sample(NamedTuple):

@@ -20,9 +20,9 @@ from rksc_tot.core.seeds import stream_key
 from rksc_tot.core.task import Path, Task
 from rksc_tot.engine.base import Account, Engine, LabelRequest, Reader
 from rksc_tot.evaluation.calibration.examples import Harvest, Traced
-from rksc_tot.evaluation.calibration.testing import outcomes_of
+from rksc_tot.evaluation.calibration.mechanism_outcomes import outcomes_of
 from rksc_tot.evaluation.problems import refuse_repeats
-from rksc_tot.policies.early_exit.learn_then_test import examples_needed
+from rksc_tot.policies.early_exit.fixed_sequence_testing import examples_needed
 from rksc_tot.search.approximate.calibration import Calibration, Probe
 from rksc_tot.search.approximate.fingerprint import TaskFingerprint, revision_of, task_fingerprint, weights_of
 from rksc_tot.search.task_calls import accept_root, validated
@@ -73,7 +73,7 @@ async def acalibrate(
 
     Each problem is searched in full with the verifier, whose labels are read after every layer. A fifth of the problems
     makes candidate rules, from strict to loose; of each of the others one random node (one random group of siblings) tests
-    them by fixed-sequence testing (:mod:`rksc_tot.policies.early_exit.learn_then_test`). A mechanism none of whose
+    them by fixed-sequence testing (:mod:`rksc_tot.policies.early_exit.fixed_sequence_testing`). A mechanism none of whose
     candidates passes is refused,
     and the outcome says why.
 

@@ -16,7 +16,7 @@ from rksc_tot.core.plugins.user_code import shown
 from rksc_tot.core.task import Question, Task
 from rksc_tot.engine.base import Engine, Reader
 from rksc_tot.policies.early_exit.cgee import EntropyStable, Margins, RivalStop, VerifySkip
-from rksc_tot.policies.early_exit.learn_then_test import at_most, upper_bound
+from rksc_tot.policies.early_exit.fixed_sequence_testing import at_most, upper_bound
 from rksc_tot.search.approximate.fingerprint import task_fingerprint, weights_of
 
 R = TypeVar("R", bound=BaseModel)

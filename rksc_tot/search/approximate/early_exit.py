@@ -11,7 +11,7 @@ from rksc_tot.core.ledger import Ledger, Lossy
 from rksc_tot.core.tree import Node
 from rksc_tot.engine.base import LabelRequest, LabelScores, Reader
 from rksc_tot.policies.early_exit.cgee import RivalStop, confidence, exit_layer, likeliest, survivors
-from rksc_tot.policies.early_exit.learn_then_test import alarm
+from rksc_tot.policies.early_exit.fixed_sequence_testing import alarm
 from rksc_tot.policies.ranking import rounded
 
 if TYPE_CHECKING:

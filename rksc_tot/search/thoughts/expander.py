@@ -13,10 +13,10 @@ from rksc_tot.engine.base import Engine, Sampling
 from rksc_tot.search.answers import Answers
 from rksc_tot.search.approximate.approximations import Approximations
 from rksc_tot.search.limits import Limits
+from rksc_tot.search.thoughts.accept_or_merge import TreeBuilder
 from rksc_tot.search.thoughts.closing import Closer
-from rksc_tot.search.thoughts.expansion import ThoughtGenerator
 from rksc_tot.search.thoughts.observation import Observer
-from rksc_tot.search.thoughts.tree_builder import TreeBuilder
+from rksc_tot.search.thoughts.thought_generator import ThoughtGenerator
 
 LAST_CLOSINGS = 3
 """Most paths that are closed at the end of a search without an answer, one after the other."""

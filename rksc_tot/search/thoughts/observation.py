@@ -16,7 +16,7 @@ from rksc_tot.core.task.task_settings import text_fault
 from rksc_tot.core.tree import Node, ReasoningTree
 from rksc_tot.search.limits import Limits
 from rksc_tot.search.task_calls import END, parse_thought
-from rksc_tot.search.thoughts.expansion import CUT_BY_BUDGET, CandidateThought
+from rksc_tot.search.thoughts.thought_generator import CUT_BY_BUDGET, CandidateThought
 from rksc_tot.search.validation import Fault
 
 CONCURRENCY = 16  # most calls of observe at the same time

@@ -24,7 +24,7 @@ from rksc_tot.core.plugins.bounded_pattern import BoundedPattern
 from rksc_tot.core.plugins.nearest import did_you_mean
 from rksc_tot.core.plugins.user_code import plain_str, shown
 from rksc_tot.tasks.rows.functions import named_function
-from rksc_tot.tasks.rows.numbers import numbers_in
+from rksc_tot.tasks.rows.numeric_equality import numbers_in
 
 FORMS = "number, boxed, after:MARKER, choice, regex:PATTERN, json, module:function"
 KINDS = [form.partition(":")[0] for form in FORMS.split(", ")[:-1]]

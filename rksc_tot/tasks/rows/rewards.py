@@ -23,8 +23,8 @@ from rksc_tot.core.plugins.strict_json import parse_strictly
 from rksc_tot.core.plugins.user_code import shown
 from rksc_tot.tasks.rows.answers import ChoiceLetter
 from rksc_tot.tasks.rows.functions import named_function
-from rksc_tot.tasks.rows.math_equality import same_expression
-from rksc_tot.tasks.rows.numbers import quantity, same_quantity
+from rksc_tot.tasks.rows.math_verify_process import same_expression
+from rksc_tot.tasks.rows.numeric_equality import quantity, same_quantity
 
 FORMS = "exact, numeric, math, choice, json, module:function"
 

@@ -5,7 +5,7 @@ import pytest
 from benchmarks.quality.cgee import Compared, measured, searched, sums
 from rksc_tot import RKSC
 from rksc_tot.core.task import Reject
-from rksc_tot.policies.early_exit.learn_then_test import upper_bound
+from rksc_tot.policies.early_exit.fixed_sequence_testing import upper_bound
 from rksc_tot.strategies import BFS
 from tests.layered_mock import LAYERS, between, drawn, make_engine, make_task
 

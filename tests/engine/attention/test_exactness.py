@@ -10,7 +10,7 @@ from benchmarks.quality.exactness import SHAPE, families, refused, tree_differen
 from rksc_tot.cache.arena import Arena
 from rksc_tot.core.errors import UnsupportedModel
 from rksc_tot.engine.attention.plan import KeySet
-from rksc_tot.engine.model.probe import probe
+from rksc_tot.engine.model.capability_check import probe
 
 TOLERANCE = 1e-4
 

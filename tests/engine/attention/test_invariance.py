@@ -16,8 +16,8 @@ from rksc_tot.cache.prefix_tree import PrefixTree
 from rksc_tot.engine.attention.matmul import proved
 from rksc_tot.engine.base import Account
 from rksc_tot.engine.jobs.job import Job
-from rksc_tot.engine.model.probe import probe
-from rksc_tot.engine.scheduler.batch import schedule
+from rksc_tot.engine.model.capability_check import probe
+from rksc_tot.engine.scheduler.forward_pass import schedule
 from rksc_tot.policies.eviction.rsbcm import RSBCM
 
 VOCABULARY = 64

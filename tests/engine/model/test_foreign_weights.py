@@ -8,8 +8,8 @@ from transformers import AutoModelForCausalLM
 
 from benchmarks.quality.exactness import families
 from rksc_tot.cache.arena import Arena
+from rksc_tot.engine.model.capability_check import probe
 from rksc_tot.engine.model.onednn_linear import OneDNNLinear, OneDNNWeights, worth_packing
-from rksc_tot.engine.model.probe import probe
 
 
 class Int8Weight(torch.Tensor):

@@ -11,8 +11,8 @@ from rksc_tot.cache.arena import Arena
 from rksc_tot.cache.kv_budget.slot_pool import SlotPool
 from rksc_tot.cache.prefix_tree import PrefixTree
 from rksc_tot.engine.attention.plan import Block
+from rksc_tot.engine.model.capability_check import probe
 from rksc_tot.engine.model.logit_lens import find_lens, first
-from rksc_tot.engine.model.probe import probe
 from rksc_tot.policies.eviction.rsbcm import RSBCM
 
 TOLERANCE = 1e-4

@@ -6,8 +6,8 @@ from transformers import AutoModelForCausalLM
 
 from benchmarks.quality.exactness import families, tree_difference
 from rksc_tot.cache.arena import Arena
+from rksc_tot.engine.model.capability_check import probe
 from rksc_tot.engine.model.onednn_linear import OneDNNLinear, OneDNNMatmul, padded_rows, worth_packing
-from rksc_tot.engine.model.probe import probe
 
 
 def build(family):

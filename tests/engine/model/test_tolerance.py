@@ -8,9 +8,9 @@ from benchmarks.quality.exactness import families, refused
 from rksc_tot.cache.arena import Arena
 from rksc_tot.core.errors import UnsupportedModel
 from rksc_tot.engine.attention.plan import KeySet
+from rksc_tot.engine.model.capability_check import examine, probe
 from rksc_tot.engine.model.forward import Forward
 from rksc_tot.engine.model.hf_compat import ArenaCache
-from rksc_tot.engine.model.probe import examine, probe
 from rksc_tot.engine.model.tolerance import FACTOR, SINGLE, Tolerance
 
 HALF = [torch.bfloat16, torch.float16]

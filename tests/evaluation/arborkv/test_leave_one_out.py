@@ -11,7 +11,7 @@ from rksc_tot.core.task import Path
 from rksc_tot.core.tree import Node
 from rksc_tot.evaluation.arborkv.leave_one_out import outcome, samples_of, tips_of
 from rksc_tot.search import Search
-from rksc_tot.search.thoughts.expansion import CandidateThought
+from rksc_tot.search.thoughts.thought_generator import CandidateThought
 from rksc_tot.strategies import BFS
 from rksc_tot.tasks.game24.task import Game24
 from rksc_tot.verifiers import VERIFIERS

@@ -8,7 +8,7 @@ from rksc_tot.core.task import Question
 from rksc_tot.engine import TransformersEngine
 from rksc_tot.engine.mock.engine import MockEngine
 from rksc_tot.policies.early_exit.cgee import Margins, RivalStop, VerifySkip, exit_layer, likeliest
-from rksc_tot.policies.early_exit.learn_then_test import at_most
+from rksc_tot.policies.early_exit.fixed_sequence_testing import at_most
 from tests.engine.conftest import byte_tokenizer, llama
 from tests.layered_mock import (
     LAYERS,

@@ -3,7 +3,7 @@
 import pytest
 
 from rksc_tot.core.errors import ConfigError, MissingExtra
-from rksc_tot.tasks.rows import math_equality
+from rksc_tot.tasks.rows import math_verify_process
 from rksc_tot.tasks.rows.rewards import reward_for
 
 COMPARED = [
@@ -80,7 +80,7 @@ def test_an_unknown_reward_is_refused_with_the_known_ones(reward, words):
 
 
 def test_without_math_verify_the_extra_is_named(monkeypatch):
-    monkeypatch.setattr(math_equality.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(math_verify_process.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(MissingExtra, match=r"pip install rksc-tot\[math\]"):
         reward_for("math", "boxed")
 
@@ -90,8 +90,8 @@ def test_expressions_are_compared_and_one_that_never_ends_is_cut_off(monkeypatch
     assert reward.right({}, r"(x+1)^2", "x^2 + 2x + 1") is True
     assert reward.right({}, r"\frac{1}{3}", "0.25") is False
     assert reward.form("0.50") == reward.form("1/2")
-    monkeypatch.setattr(math_equality, "SECONDS", 0.5)
+    monkeypatch.setattr(math_verify_process, "SECONDS", 0.5)
     assert reward.right({}, "9^{9^{9^{9^9}}}", "9^{9^{9^9}}") is False
     monkeypatch.undo()
     assert reward.right({}, "2", "4/2") is True  # another process goes on
-    math_equality._PROCESS._end()
+    math_verify_process._PROCESS._end()

@@ -18,9 +18,9 @@ from rksc_tot.search.approximate.sibling_merging import SiblingMerging
 from rksc_tot.search.limits import Limits
 from rksc_tot.search.task_calls import END, AcceptedThought, follow_thought, parse_thought
 from rksc_tot.search.thoughts.closing import Closer
-from rksc_tot.search.thoughts.expansion import CandidateThought
 from rksc_tot.search.thoughts.observation import text_on_path
 from rksc_tot.search.thoughts.thinking import continued
+from rksc_tot.search.thoughts.thought_generator import CandidateThought
 from rksc_tot.search.validation import Fault
 
 

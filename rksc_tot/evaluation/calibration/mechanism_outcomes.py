@@ -11,7 +11,7 @@ from typing import Any, Literal
 from rksc_tot.evaluation.calibration.candidate_rules import Candidate, entropy_rules, gate_rules, levels, margin_rules
 from rksc_tot.evaluation.calibration.examples import Harvest, Trace, Trial, try_exit, try_rivals, try_skip
 from rksc_tot.policies.early_exit.cgee import RivalStop, VerifySkip, likeliest
-from rksc_tot.policies.early_exit.learn_then_test import at_most, examples_needed, fixed_sequence
+from rksc_tot.policies.early_exit.fixed_sequence_testing import at_most, examples_needed, fixed_sequence
 from rksc_tot.search.approximate.calibration import MechanismOutcome, TestStep
 
 MOST_FITTED = 8000  # nodes and groups the candidates are made on

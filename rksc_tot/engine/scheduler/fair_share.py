@@ -42,7 +42,7 @@ class Turn(NamedTuple):
     missing: Missing
 
 
-class RowBudget:
+class FairShare:
     """Rows computed for each account.
 
     A new account starts level with the least-served active one. An account's count is never more than

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rksc_tot.core.errors import ConfigError
-from rksc_tot.policies.early_exit.learn_then_test import (
+from rksc_tot.policies.early_exit.fixed_sequence_testing import (
     alarm,
     at_least,
     at_most,

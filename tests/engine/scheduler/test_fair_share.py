@@ -15,7 +15,7 @@ from rksc_tot.engine import TransformersEngine
 from rksc_tot.engine.base import Account
 from rksc_tot.engine.jobs.job import Job
 from rksc_tot.engine.scheduler import scheduler as scheduler
-from rksc_tot.engine.scheduler.row_budget import SHORT, WHILE_OTHERS_WAIT, RowBudget
+from rksc_tot.engine.scheduler.fair_share import SHORT, WHILE_OTHERS_WAIT, FairShare
 from rksc_tot.policies.eviction.rsbcm import RSBCM
 from rksc_tot.strategies import BFS
 from rksc_tot.tasks.game24.tokenizer import build_tokenizer
@@ -56,7 +56,7 @@ class World:
 
     def __init__(self):
         self.tree = PrefixTree(SlotPool(1 << 30), RSBCM())
-        self.turns = RowBudget()
+        self.turns = FairShare()
         self.jobs = []
         self._token = 0
 
