@@ -54,11 +54,18 @@ def families(found: Found) -> list[str]:
     if "families" not in found:
         return []
     figures = found["families"]["figures"]
-    names = parts(figures, "solved")
-    columns = list(dict.fromkeys(strategy for name in names for strategy in parts(figures, f"solved.{name}")))
+    names = [name.removesuffix(".solved").split(".", 1) for name in figures if name.endswith(".solved")]
+    columns = list(dict.fromkeys(family for family, _ in names))
+    strategies = list(dict.fromkeys(strategy for _, strategy in names))
+
+    def cell(strategy: str, family: str) -> str:
+        name = f"{family}.{strategy}"
+        share = {name: figures[f"{name}.solved"] / figures[f"{name}.n"]}
+        return interval(share | {f"{name}.{end}": figures[f"{name}.{end}"] for end in ("low", "high")}, name)
+
     return section(
-        "Held-out problems solved at the first answer, by strategy, on the embedded model of each family.",
-        table("family", names, columns, lambda row, column: interval(figures, f"solved.{row}.{column}")),
+        "Share of held-out problems solved at the first answer, by strategy, on the embedded model of each family.",
+        table("strategy", strategies, columns, cell),
     )
 
 

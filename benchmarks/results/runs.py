@@ -45,15 +45,19 @@ def all_runs(
             command = benchmark(name, "--model", str(folder), *arguments).command
             yield BenchmarkRun(f"{name}-{folder.name}", command)
 
-    for name in ("exactness", "labels", "scale", "paper", "throughput", "roofline", "attention", "prm_depth", "peers"):
+    for name in (
+        "exactness", "labels", "scale", "paper", "throughput", "roofline", "attention", "prm_depth", "peers",
+        "families", "prm", "thinking", "sandbox",
+    ):  # fmt: skip
         yield benchmark(name)
+    yield benchmark("probe", *from_csv)
     yield benchmark("cgee", *from_csv)
     yield benchmark("memory", *(["--trees", str(trees)] if trees else []))
     yield benchmark("pressure", *from_csv)
-    for name in ("labels", "peers", "cgee", "prompt_reuse", "pressure", "verifiers"):
+    for name in ("labels", "peers", "cgee", "prompt_reuse", "pressure", "verifiers", "structured"):
         yield from on_models(name)
     if own_rows:
-        yield from on_models("own_task", "--rows", str(own_rows))
+        yield from on_models("own_task", "--rows", str(own_rows), "--dtype", "bfloat16")
 
 
 def carry_out(run: BenchmarkRun) -> None:

@@ -5,6 +5,7 @@ import json
 import pytest
 import typer
 
+from benchmarks.registry import BENCHMARKS
 from benchmarks.results import page, runs
 from benchmarks.results.tables import interval, mark, number, table
 
@@ -72,12 +73,17 @@ def test_runs_of_a_model_are_named_after_its_folder(tmp_path):
     ]
 
 
-def test_docs_results_page_equals_the_page_of_the_kept_figures(monkeypatch, tmp_path):
-    shown = (runs.DOCS / "results.md").read_text()
+def test_every_benchmark_with_figures_is_run_for_the_pages(tmp_path):
+    made = runs.all_runs(tmp_path / "p.csv", "1-2", tmp_path / "t", [tmp_path / "m"], False, tmp_path / "rows.jsonl")
+    assert {run.command[2] for run in made} == {*BENCHMARKS} - {"house"}
+
+
+def test_the_pages_of_results_equal_those_of_the_kept_figures(monkeypatch, tmp_path):
+    shown = {name: (runs.DOCS / name).read_text() for name in ("results.md", "results_own_work.md")}
     monkeypatch.setattr(page, "DOCS", tmp_path)
     page.write()
-    assert (tmp_path / "results.md").read_text() == shown
-    assert len(shown.splitlines()) <= 200
+    assert {name: (tmp_path / name).read_text() for name in shown} == shown
+    assert len(shown["results.md"].splitlines()) <= 200
 
 
 @pytest.mark.parametrize(
@@ -110,6 +116,15 @@ def test_rows_without_cells_are_left_out():
         "|---|---|",
         "| a | 1 |",
     ]
+
+
+def test_the_second_page_has_a_row_for_each_strategy_on_the_embedded_models(docs):
+    figures = {"countdown.BFS, wide.solved": 8, "countdown.BFS, wide.n": 10}
+    figures |= {"countdown.BFS, wide.low": 0.49, "countdown.BFS, wide.high": 0.94}
+    keep(docs, "families", figures=figures)
+    text_of(docs)
+    text = (docs / "results_own_work.md").read_text()
+    assert "| strategy | countdown |\n|---|---|\n| BFS, wide | 0.8 (0.49–0.94) |" in text
 
 
 def test_the_second_page_says_what_reward_models_miss(docs):
