@@ -115,8 +115,8 @@ class Shadow:
         if isinstance(job, Generation):
             add = job.completions.add
 
-            def look(group, text, tokens, logprobs, why):
-                add(group, text, tokens, logprobs, why)
+            def look(group, text, tokens, logprobs, why, ending=""):
+                add(group, text, tokens, logprobs, why, ending)
                 drawn = [*self.tokens(job.base), *group.sampled]
                 count = range(job.base.end, len(drawn) + (why == "eos"))
                 exact = all(self.drawn[id(job), tuple(drawn[:n])] for n in count)

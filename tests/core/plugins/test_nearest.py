@@ -45,3 +45,9 @@ def test_an_unknown_name_is_refused_with_the_nearest_known_one(give, meant):
     with pytest.raises(RkscTotError) as refused:
         give()
     assert f"- did you mean {meant!r}? " in str(refused.value)
+
+
+def test_what_stands_before_a_colon_is_not_compared():
+    known = ("embedded", "embedded:sudoku4", "embedded:countdown")
+    assert did_you_mean("embedded:chess", known) == ""
+    assert did_you_mean("embedded:sudoku", known) == "did you mean 'embedded:sudoku4'? "

@@ -36,7 +36,7 @@ from rksc_tot.policies.compression.streaming_llm import Streaming
         ({"max_batch_tokens": 0}, "max_batch_tokens: should be greater than or equal to 1, not 0"),
         ({"max_batch_tokens": True}, "max_batch_tokens: should be a valid integer, not True"),
         ({"pack": "no"}, "pack: should be a valid boolean, not 'no'"),
-        ({"kv_bugdet": 1}, "there is no setting 'kv_bugdet' - its settings are kv_budget, eviction"),
+        ({"kv_bugdet": 1}, "there is no setting 'kv_bugdet' - did you mean 'kv_budget'? its settings are"),
     ],
 )
 def test_wrong_settings_are_refused_before_anything_is_loaded(settings, says):
