@@ -141,8 +141,11 @@ class Closer:
         return replace(first, handle=reply.handle, max_tokens=self._task.closing_tokens - len(reply.tokens))
 
     def _joined(self, reply: Completion, more: Completion) -> Completion:
+        between = reply.ending + more.lead
         return more._replace(
-            text=self._task.closing_stop[0].join(text for text in (reply.text, more.text) if text),
+            text=reply.text + between + more.text if more.text else reply.text,
+            lead=reply.lead,
+            ending=more.ending if more.text else between + more.ending,
             tokens=reply.tokens + more.tokens,
             logprobs=reply.logprobs + more.logprobs,
             exact=reply.exact and more.exact,

@@ -198,9 +198,10 @@ def test_a_reply_goes_on_over_lines_without_an_answer():
     for keep_stop in (True, False):
         for result in run_all(a_number_after_lines, keep_stop=keep_stop, **options):
             best = result.tree[result.best]
-            assert (result.answer, best.text, best.finish) == ("42", ":\nso it is\n 42", "stop")
+            assert (result.answer, best.text, best.finish) == ("42", ":\n\nso it is\n 42", "stop")
             assert len(best.tokens) == len(best.logprobs)
-            assert "".join(map(chr, best.tokens)) == ":\n\nso it is\n 42\n"[: None if keep_stop else -1]
+            written = "".join(map(chr, best.tokens))
+            assert written == ":\n\nso it is\n 42\n"[: None if keep_stop else -1]
 
 
 def test_a_reply_goes_on_up_to_closing_tokens_or_the_end_of_the_text():
