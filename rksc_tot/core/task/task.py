@@ -75,7 +75,7 @@ class Thought:
             asked = asked.lstrip()
         elif asked.endswith("\n") and not asked[0].isspace():  # chat messages begin on a line of their own
             asked = "\n" + asked
-        return text + self.lead + asked + self.text + self._observed
+        return text + asked + self.lead + self.text + self._observed
 
 
 class Path(tuple[Thought, ...]):

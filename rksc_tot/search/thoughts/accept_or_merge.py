@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from rksc_tot.core.errors import ContextOverflow
 from rksc_tot.core.events import Added, Merged, Rejected
 from rksc_tot.core.plugins.user_code import UserCodeError, calling_user_code
-from rksc_tot.core.task import Path, Task, Thought
+from rksc_tot.core.task import Task
 from rksc_tot.core.tree import Node, ReasoningTree, SurroundingText
 from rksc_tot.engine.base import Engine
 from rksc_tot.search.answers import Answers
@@ -105,8 +105,8 @@ class TreeBuilder:
         if candidate.fault is not None:
             return candidate.fault
         if candidate.closing is not None:
-            closed = Thought(candidate.text, candidate.path.state, candidate.finish, candidate.closing)
-            return AcceptedThought(closed, Path((*candidate.path, closed)), True, None), None
+            closed = self._closer.closed(candidate.path, candidate.text, candidate.finish, candidate.around)
+            return AcceptedThought(closed[-1], closed, True, None), None
         task, problem, path = self._task, self._problem, candidate.path
         thought = candidate.parsed or parse_thought(
             task, problem, path, candidate.text, candidate.finish, candidate.around

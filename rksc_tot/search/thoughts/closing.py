@@ -13,7 +13,7 @@ from rksc_tot.core.task.end_of_thought import accepts_truncated, boundary_of
 from rksc_tot.core.task.task_settings import plain_prompt
 from rksc_tot.core.tree import Node
 from rksc_tot.engine.base import Completion, Engine, GenerateRequest, Sampling
-from rksc_tot.search.task_calls import AcceptedThought, read_answer
+from rksc_tot.search.task_calls import AcceptedThought, Around, read_answer
 from rksc_tot.search.thoughts.replies import Refusal, Send
 from rksc_tot.search.thoughts.thinking_block import NO_BLOCK, Reply
 from rksc_tot.search.validation import Fault
@@ -130,11 +130,16 @@ class Closer:
                 self._engine.release(completion.handle)
             raise
 
+    def closed(self, path: Path, text: str, finish: ThoughtFinish, around: Around | None) -> Path:
+        """The path with a reply as its last thought."""
+        lead, ending = around or ("", "")
+        return Path((*path, Thought(text, path.state, finish, self.text, ending=ending, lead=lead)))
+
     def _goes_on(self, path: Path, reply: Completion) -> bool:
         if reply.finish != "stop" or len(reply.tokens) >= self._task.closing_tokens:
             return False
-        closed = Thought(reply.text, path.state, "stop", self.text)
-        answer, reason = read_answer(self._task, self._problem, Path((*path, closed)))
+        closed = self.closed(path, reply.text, "stop", Around(reply.lead, reply.ending))
+        answer, reason = read_answer(self._task, self._problem, closed)
         return answer is None and not isinstance(reason, Fault)
 
     def _next_request(self, first: GenerateRequest, reply: Completion) -> GenerateRequest:

@@ -272,7 +272,7 @@ class ThoughtGenerator:
         yield CandidateThought(
             node, path, completion.text, BRANCH, 1, completion.tokens, completion.logprobs,
             finish=FINISH[completion.finish], handle=completion.handle, exact=completion.exact,
-            closing=self.closer.text, fault=fault,
+            closing=self.closer.text, fault=fault, around=Around(completion.lead, completion.ending),
         )  # fmt: skip
 
     def _proposed(

@@ -202,6 +202,7 @@ def test_a_reply_goes_on_over_lines_without_an_answer():
             assert len(best.tokens) == len(best.logprobs)
             written = "".join(map(chr, best.tokens))
             assert written == ":\n\nso it is\n 42\n"[: None if keep_stop else -1]
+            assert written == best.around.lead + best.text + best.around.ending
 
 
 def test_a_reply_goes_on_up_to_closing_tokens_or_the_end_of_the_text():
